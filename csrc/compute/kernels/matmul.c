@@ -1,0 +1,209 @@
+/* The product: register tiles of ROWS x 2 vectors over panels of B that are two vectors wide. */
+#include "matmul.h"
+
+enum {
+    WIDE = 2 * LANES,                            /* columns of a panel */
+#if defined __AVX512F__
+    ROWS = 12,                                   /* 24 sums + 2 of B + 1 of A of 32 registers */
+#elif defined __AVX2__
+    ROWS = 6,                                    /* 12 + 2 + 1 of 16 */
+#else
+    ROWS = 4,
+#endif
+    DEPTH = 384,                                 /* steps of k per block: a panel block fits the first-level cache */
+    BLOCK = 240                                  /* rows of A per block: they stay in the second-level cache */
+};
+
+/* t = start; for k: t += A(., k) B(k, .); C = t.   start has row stride s_row (0: one row for all). */
+typedef void tile_function(int64_t k, const real *a, int64_t a_row, int64_t a_column, const real *b, int64_t b_row,
+                           const real *s, int64_t s_row, real *c, int64_t c_row);
+#define TILE(R)                                                                                                             \
+    static void tile##R(int64_t k, const real *a, int64_t a_row, int64_t a_column, const real *b, int64_t b_row,            \
+                        const real *s, int64_t s_row, real *c, int64_t c_row)                                              \
+    {                                                                                                                       \
+        vec t[R][2];                                                                                                        \
+        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                              \
+            t[i][0] = load(s + i * s_row);                                                                                  \
+            t[i][1] = load(s + i * s_row + LANES);                                                                          \
+        }                                                                                                                   \
+        for (; k > 0; k--, a += a_column, b += b_row) {                                                                     \
+            vec b0 = load(b), b1 = load(b + LANES);                                                                         \
+            _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                          \
+                vec x = broadcast(a[i * a_row]);                                                                            \
+                t[i][0] = multiply_add_vec(x, b0, t[i][0]);                                                                 \
+                t[i][1] = multiply_add_vec(x, b1, t[i][1]);                                                                 \
+            }                                                                                                               \
+        }                                                                                                                   \
+        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                              \
+            store(c + i * c_row, t[i][0]);                                                                                  \
+            store(c + i * c_row + LANES, t[i][1]);                                                                          \
+        }                                                                                                                   \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4)
+#if defined __AVX2__
+TILE(5) TILE(6)
+#endif
+#if defined __AVX512F__
+TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#endif
+static tile_function *const tiles[ROWS + 1] = {
+    0, tile1, tile2, tile3, tile4,
+#if defined __AVX2__
+    tile5, tile6,
+#endif
+#if defined __AVX512F__
+    tile7, tile8, tile9, tile10, tile11, tile12,
+#endif
+};
+
+typedef struct {
+    int64_t m, n, k;
+    matrix a, b;
+    const real *packed;                          /* NULL: b is not packed */
+    real *c;
+    int64_t c_row;
+    start from;
+    const real *bias;
+    int row_tasks;                               /* tasks divide rows, else panels */
+    int tasks;
+} product;
+
+static const real zeros[WIDE];
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Rows k0..k0+k of panel p of B to `to`, columns beyond n filled with 0. */
+static void pack_panel(const matrix *b, int64_t n, int64_t p, int64_t k0, int64_t k, real *to)
+{
+    int64_t first = p * WIDE, columns = smaller(WIDE, n - first);
+    const real *from = b->at + k0 * b->row + first * b->column;
+    if (columns == WIDE && b->column == 1) {
+        for (int64_t i = 0; i < k; i++, from += b->row, to += WIDE) {
+            store(to, load(from));
+            store(to + LANES, load(from + LANES));
+        }
+        return;
+    }
+    for (int64_t i = 0; i < k; i++, from += b->row, to += WIDE) {
+        for (int64_t j = 0; j < columns; j++)
+            to[j] = from[j * b->column];
+        for (int64_t j = columns; j < WIDE; j++)
+            to[j] = 0;
+    }
+}
+
+/* Rows m0..m1 of panel p, steps k0..k0+k; b: that part of the panel. */
+static void multiply_panel(const product *q, int64_t p, int64_t m0, int64_t m1, int64_t k0, int64_t k, const real *b, int64_t b_row)
+{
+    int64_t first = p * WIDE, columns = smaller(WIDE, q->n - first);
+    start from = k0 ? FROM_C : q->from;
+    real edge[ROWS * WIDE];
+    for (int64_t i = m0; i < m1;) {
+        int64_t left = m1 - i, count = (left + ROWS - 1) / ROWS, rows = (left + count - 1) / count;
+        real *c = q->c + i * q->c_row + first;
+        const real *a = q->a.at + i * q->a.row + k0 * q->a.column;
+        if (columns == WIDE) {
+            const real *s = from == FROM_C ? c : from == FROM_BIAS ? q->bias + first : zeros;
+            tiles[rows](k, a, q->a.row, q->a.column, b, b_row, s, from == FROM_C ? q->c_row : 0, c, q->c_row);
+        } else {                                 /* the last, narrower panel goes through a full tile of its own */
+            memset(edge, 0, sizeof edge);
+            for (int64_t r = 0; r < rows && from != FROM_ZERO; r++)
+                memcpy(edge + r * WIDE, from == FROM_C ? c + r * q->c_row : q->bias + first, (size_t)columns * sizeof(real));
+            tiles[rows](k, a, q->a.row, q->a.column, b, b_row, edge, WIDE, edge, WIDE);
+            for (int64_t r = 0; r < rows; r++)
+                memcpy(c + r * q->c_row, edge + r * WIDE, (size_t)columns * sizeof(real));
+        }
+        i += rows;
+    }
+}
+
+static void task(void *context, int index, int worker)
+{
+    const product *q = context;
+    (void)worker;
+    int64_t panels = (q->n + WIDE - 1) / WIDE, p0 = 0, p1 = panels, m0 = 0, m1 = q->m;
+    if (q->row_tasks) {
+        m0 = q->m * index / q->tasks;
+        m1 = q->m * (index + 1) / q->tasks;
+    } else {
+        p0 = panels * index / q->tasks;
+        p1 = panels * (index + 1) / q->tasks;
+    }
+    real panel[DEPTH * WIDE] __attribute__((aligned(64)));
+    for (int64_t i = m0; i < m1; i += BLOCK) {
+        int64_t end = smaller(i + BLOCK, m1);
+        for (int64_t k0 = 0; k0 < q->k || k0 == 0; k0 += DEPTH) {
+            int64_t k = smaller(DEPTH, q->k - k0);
+            for (int64_t p = p0; p < p1; p++) {
+                const real *b = panel;
+                int64_t b_row = WIDE;
+                if (q->packed)
+                    b = q->packed + (p * q->k + k0) * WIDE;
+                else if (q->b.column == 1 && (p + 1) * WIDE <= q->n && end - i <= 4 * ROWS) {
+                    b = q->b.at + k0 * q->b.row + p * WIDE;     /* too few rows to repay a copy */
+                    b_row = q->b.row;
+                } else
+                    pack_panel(&q->b, q->n, p, k0, k, panel);
+                multiply_panel(q, p, i, end, k0, k, b, b_row);
+            }
+        }
+    }
+}
+
+static void run(product *q, int threads)
+{
+    int64_t panels = (q->n + WIDE - 1) / WIDE;
+    q->tasks = 1;
+    if (threads > 1 && (double)q->m * (double)q->n * (double)q->k > 100000) {   /* below that a second thread costs more */
+        q->row_tasks = panels < 2 * threads;
+        q->tasks = (int)(q->row_tasks ? smaller(threads, q->m) : threads);
+    }
+    ga_parallel(threads, q->tasks, task, q);
+}
+
+int64_t matmul_packed_count(int64_t k, int64_t n) { return (n + WIDE - 1) / WIDE * WIDE * k; }
+
+void matmul_pack(int64_t k, int64_t n, matrix b, real *packed)
+{
+    for (int64_t p = 0; p * WIDE < n; p++)
+        pack_panel(&b, n, p, 0, k, packed + p * k * WIDE);
+}
+
+void matmul_packed(int threads, int64_t m, int64_t n, int64_t k, matrix a, const real *packed, real *c, int64_t c_row, start from,
+                   const real *bias)
+{
+    product q = {.m = m, .n = n, .k = k, .a = a, .packed = packed, .c = c, .c_row = c_row, .from = from, .bias = bias};
+    run(&q, threads);
+}
+
+/* ---- OpenBLAS ---- */
+
+enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
+
+static void with_blas(int64_t m, int64_t n, int64_t k, matrix a, matrix b, real *c, int64_t c_row, start from, const real *bias)
+{
+    if (from == FROM_BIAS)
+        for (int64_t i = 0; i < m; i++)
+            memcpy(c + i * c_row, bias, (size_t)n * sizeof(real));
+    int ta = a.column == 1 ? NO_TRANSPOSE : TRANSPOSE, tb = b.column == 1 ? NO_TRANSPOSE : TRANSPOSE;
+    int64_t lda = a.column == 1 ? a.row : a.column, ldb = b.column == 1 ? b.row : b.column;
+    real beta = from == FROM_ZERO ? 0 : 1;
+#if GA_REAL_BITS == 32
+    ga_blas_table.sgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, 1, a.at, (int)lda, b.at, (int)ldb, beta, c, (int)c_row);
+#else
+    ga_blas_table.dgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, 1, a.at, (int)lda, b.at, (int)ldb, beta, c, (int)c_row);
+#endif
+}
+
+void matmul(ga_engine engine, int threads, int64_t m, int64_t n, int64_t k, matrix a, matrix b, real *c, int64_t c_row, start from,
+            const real *bias)
+{
+    if (m < 1 || n < 1)
+        return;
+    if (engine == GA_OPENBLAS && k > 0) {
+        with_blas(m, n, k, a, b, c, c_row, from, bias);
+        return;
+    }
+    product q = {.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .c_row = c_row, .from = from, .bias = bias};
+    run(&q, threads);
+}

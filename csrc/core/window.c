@@ -1,0 +1,468 @@
+/* The accumulation window: from the first micro-batch after an update to the update.
+ *
+ * It owns the divisor. Losses give sums and weights, layers add gradients of the sum, and here, once, everything is divided
+ * by the weight that was really there: with S_i, n_i, G_i the loss sum, weight and gradient of micro-batch i,
+ *
+ *     loss = (S_1 + ... + S_K) / (n_1 + ... + n_K),      gradient = (G_1 + ... + G_K) / (n_1 + ... + n_K),
+ *
+ * which is the full-batch mean for every split. The mean of means, (G_1/n_1 + ... + G_K/n_K) / K, is not, unless all n_i are
+ * equal; it can be chosen, to be compared.
+ *
+ * Order at the boundary: finalise the buffer, divide by the weight, unscale, check for NaN and infinity, norm, clip, weight
+ * decay and step, moving average, counters, clear. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "internal.h"
+
+static ga_status check_options(const ga_window_options *o)
+{
+    if (o->on_nonfinite == GA_NONFINITE_SKIP_MICRO_BATCH && !o->staged)
+        return ga_fail(GA_EVALUE, "on_non_finite=\"skip_micro_batch\" needs the gradient of each micro-batch: staged=True");
+    if (o->buffer != GA_BUFFER_REAL && !o->staged)
+        return ga_fail(GA_EVALUE, "a buffer of another precision needs staged=True");
+    if (!(o->loss_scale > 0) || isinf(o->loss_scale))
+        return ga_fail(GA_EVALUE, "loss_scale=%g: expected a finite number above 0", o->loss_scale);
+    if (isnan(o->max_grad_norm) || isnan(o->ema_decay) || o->ema_decay > 1)
+        return ga_fail(GA_EVALUE, "max_grad_norm and ema must be numbers, and ema at most 1");
+    return GA_OK;
+}
+
+ga_status ga_window_create(ga_net *net, ga_optimizer *optimizer, const ga_window_options *options, ga_window **out)
+{
+    *out = NULL;
+    ga_status status = check_options(options);
+    if (status)
+        return status;
+    if (!net->mapped)
+        return ga_fail(GA_EVALUE, "a window needs a planned network with its memory bound");
+    if (optimizer && optimizer->net != net)
+        return ga_fail(GA_EVALUE, "the optimizer was built for another network");
+    if (net->window && (net->window->micro_step || net->stage > GA_STAGE_LOSS))
+        return ga_fail(GA_ESTAGE, "this network has a window that holds %lld micro-batches; finish or clear it first",
+                       (long long)net->window->micro_step);
+    ga_window *window = calloc(1, sizeof *window);
+    if (!window)
+        return ga_fail(GA_EMEMORY, "no memory for a window");
+    window->net = net;
+    window->optimizer = optimizer;
+    window->options = *options;
+    if (net->window)
+        net->window->net = NULL;                     /* detached: its calls say so */
+    net->window = window;
+    net->stage = GA_STAGE_CLEAR;
+    net->torn = 0;
+    ga_zero_gradients(net);
+    *out = window;
+    return GA_OK;
+}
+
+void ga_window_free(ga_window *window)
+{
+    if (window && window->net) {
+        window->net->window = NULL;
+        window->net->stage = GA_STAGE_CLEAR;
+    }
+    free(window);
+}
+
+static ga_status attached(const ga_window *window)
+{
+    return window->net ? GA_OK : ga_fail(GA_ESTAGE, "this window was replaced by a newer one on the same network, or the network "
+                                         "is gone");
+}
+
+ga_status ga_window_set(ga_window *window, const ga_window_options *options)
+{
+    ga_status status = attached(window);
+    if (!status)
+        status = check_options(options);
+    if (status)
+        return status;
+    if (window->micro_step || window->net->stage != GA_STAGE_CLEAR)
+        return ga_fail(GA_ESTAGE, "options of a window change only while it is empty");
+    if (options->staged != window->options.staged || options->buffer != window->options.buffer)
+        return ga_fail(GA_EVALUE, "staged and the buffer's precision are fixed when the window is made");
+    window->options = *options;
+    return GA_OK;
+}
+
+int64_t ga_buffer_bytes(ga_buffer kind, int64_t real_bytes)
+{
+    switch (kind) {
+    case GA_BUFFER_FLOAT64: return 8;
+    case GA_BUFFER_BFLOAT16: case GA_BUFFER_FLOAT16: return 2;
+    default: return real_bytes;
+    }
+}
+
+void ga_window_bytes(const ga_window *window, int64_t *buffer, int64_t *compensation, int64_t *ema)
+{
+    const ga_net *net = window->net;
+    int64_t n = net ? net->param_count : 0, real = net ? net->compute->real_bytes : 0;
+    *buffer = window->options.staged ? n * ga_buffer_bytes(window->options.buffer, real) : 0;
+    *compensation = window->options.buffer == GA_BUFFER_COMPENSATED ? n * real : 0;
+    *ema = window->options.ema_decay >= 0 ? n * real : 0;
+}
+
+ga_status ga_window_bind(ga_window *window, void *buffer, void *compensation, void *ema)
+{
+    int64_t need[3];
+    ga_window_bytes(window, &need[0], &need[1], &need[2]);
+    if ((need[0] && !buffer) || (need[1] && !compensation) || (need[2] && !ema))
+        return ga_fail(GA_EVALUE, "window: memory for a buffer is missing");
+    window->buffer = buffer;
+    window->compensation = compensation;
+    window->ema = ema;
+    return GA_OK;
+}
+
+double ga_window_seed(const ga_window *window, double weight)
+{
+    double scale = window->options.loss_scale;
+    return window->options.reduction == GA_MEAN_OF_MEANS && weight > 0 ? scale / weight : scale;
+}
+
+/* ---- inside the window ---- */
+
+ga_status ga_window_begin(ga_window *window)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    if (window->micro_step || window->net->stage > GA_STAGE_LOSS || window->net->torn)
+        return ga_fail(GA_ESTAGE, "begin: the window holds %lld micro-batches (stage \"%s\"); finish it, or clear(discard=True)",
+                       (long long)window->micro_step, ga_stage_name(window->net->stage));
+    window->net->stage = GA_STAGE_CLEAR;
+    return GA_OK;
+}
+
+static int gradients_finite(const ga_net *net)
+{
+    return isfinite(net->compute->norm_squares(net->param_count, net->block[GA_GRADIENTS], 1));
+}
+
+ga_status ga_window_accumulate(ga_window *window, int *rejected)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    if (net->stage != GA_STAGE_BACKWARD || net->torn)
+        return ga_wrong_stage(net, "accumulate");
+    const ga_node *loss = net->node[net->loss_node];
+    int keep = window->options.on_nonfinite != GA_NONFINITE_SKIP_MICRO_BATCH
+               || (isfinite(net->loss_sum) && gradients_finite(net));
+    if (keep) {
+        if (window->options.staged)
+            net->compute->buffer_add(window->options.buffer, net->param_count, window->buffer, window->compensation,
+                                     net->block[GA_GRADIENTS]);
+        for (int64_t i = 0; i < net->pass.samples; i++) {    /* one chain over the samples of the window */
+            window->loss_sum += loss->loss[i];
+            window->weight_sum += loss->loss_weight[i];
+            window->counters.weight += loss->loss_weight[i];
+        }
+        window->elements += net->elements;
+        window->counters.elements += net->elements;
+    } else
+        window->rejected++;
+    window->samples += net->pass.samples;
+    window->micro_step++;
+    window->counters.samples += net->pass.samples;
+    window->counters.micro_steps++;
+    if (rejected)
+        *rejected = !keep;
+    net->stage = GA_STAGE_ACCUMULATE;
+    return GA_OK;
+}
+
+/* What the sum of gradients is divided by. */
+static double divisor(const ga_window *window)
+{
+    double d = 1;
+    if (window->options.reduction == GA_MEAN)
+        d = window->weight_sum;
+    else if (window->options.reduction == GA_MEAN_OF_MEANS)
+        d = (double)(window->micro_step - window->rejected);
+    return d * window->options.loss_scale;
+}
+
+/* Square of the norm of what the gradients are once divided: one float64 sum over the parameters in order. */
+static double norm_of(const ga_net *net, double divide)
+{
+    double sum = 0;
+    for (int p = 0; p < net->n_params; p++)
+        if (!net->param[p].frozen)
+            sum += net->compute->norm_squares(net->param[p].count,
+                                              net->block[GA_GRADIENTS] + net->param[p].offset * net->compute->real_bytes, divide);
+    return sqrt(sum);
+}
+
+/* The window's gradient in net.grads, divided by what is returned (1: divided already). */
+static double finalise(ga_window *window)
+{
+    ga_net *net = window->net;
+    double d = divisor(window);
+    if (!window->options.staged) {
+        ga_fold_ties(net);
+        return d;
+    }
+    net->compute->buffer_read(window->options.buffer, net->param_count, window->buffer, window->compensation, d,
+                              net->block[GA_GRADIENTS]);
+    return 1;
+}
+
+static double clip_factor(double norm, double max_norm)
+{
+    double factor = max_norm / (norm + 1e-6);        /* torch.nn.utils.clip_grad_norm_ */
+    return max_norm > 0 && factor < 1 ? factor : 1;
+}
+
+ga_status ga_window_normalize(ga_window *window)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    if (net->stage != GA_STAGE_ACCUMULATE)
+        return ga_wrong_stage(net, "normalize");
+    if (!(window->weight_sum > 0))
+        return ga_fail(GA_ESTAGE, "normalize: the window has no weight (all targets ignored, or all weights 0), so there is nothing "
+                       "to divide by; allowed now: forward, clear(discard=True)");
+    double d = finalise(window);
+    net->compute->scale(net->param_count, net->block[GA_GRADIENTS], d, 1);
+    window->grad_norm = window->grad_norm_clipped = norm_of(net, 1);
+    window->clipped = 0;
+    net->stage = GA_STAGE_NORMALIZE;
+    return GA_OK;
+}
+
+ga_status ga_window_clip(ga_window *window, double max_norm, double *norm, int *clipped)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    if (net->stage != GA_STAGE_NORMALIZE)
+        return ga_wrong_stage(net, "clip");
+    if (!(max_norm > 0))
+        return ga_fail(GA_EVALUE, "max_norm=%g: expected a number above 0", max_norm);
+    double factor = clip_factor(window->grad_norm, max_norm);
+    window->clipped = factor < 1;
+    if (window->clipped)
+        net->compute->scale(net->param_count, net->block[GA_GRADIENTS], 1, factor);
+    window->grad_norm_clipped = window->clipped ? window->grad_norm * factor : window->grad_norm;
+    *norm = window->grad_norm;
+    *clipped = window->clipped;
+    net->stage = GA_STAGE_CLIP;
+    return GA_OK;
+}
+
+/* After the optimizer's step. */
+static void committed(ga_window *window)
+{
+    ga_net *net = window->net;
+    if (window->ema)
+        net->compute->average(net->param_count, window->ema, net->block[GA_PARAMETERS], window->options.ema_decay);
+    for (int i = 0; i < net->n_nodes; i++)
+        if (net->node[i]->layer->commit)
+            net->node[i]->layer->commit(net->node[i], &net->pass);
+    window->counters.updates++;
+}
+
+ga_status ga_window_apply(ga_window *window)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    if (net->stage != GA_STAGE_NORMALIZE && net->stage != GA_STAGE_CLIP)
+        return ga_wrong_stage(net, "step");
+    if (!window->optimizer)
+        return ga_fail(GA_EVALUE, "step: this window was made without an optimizer");
+    if (!isfinite(window->grad_norm))
+        return ga_fail(GA_ENONFINITE, "step: the window's gradient has NaN or infinity (norm %g); nothing was updated; "
+                       "clear(discard=True) drops the window", window->grad_norm);
+    ga_optimizer_run(window->optimizer, 1, 1, 0);
+    committed(window);
+    net->stage = GA_STAGE_UPDATE;
+    return GA_OK;
+}
+
+static void empty(ga_window *window, int gradients_are_zero)
+{
+    ga_net *net = window->net;
+    int64_t buffer, compensation, ema;
+    ga_window_bytes(window, &buffer, &compensation, &ema);
+    if (!gradients_are_zero)
+        ga_zero_gradients(net);
+    if (window->buffer)
+        memset(window->buffer, 0, (size_t)buffer);
+    if (window->compensation)
+        memset(window->compensation, 0, (size_t)compensation);
+    window->micro_step = window->samples = window->elements = window->rejected = 0;
+    window->loss_sum = window->weight_sum = 0;
+    net->torn = 0;
+    net->stage = GA_STAGE_CLEAR;
+}
+
+ga_status ga_window_clear(ga_window *window, int discard)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    int holds = window->micro_step || net->torn || net->stage == GA_STAGE_BACKWARD;
+    if (holds && net->stage != GA_STAGE_UPDATE && !discard)
+        return ga_fail(GA_ESTAGE, "clear: the window holds %lld micro-batches that were not applied (stage \"%s\"); finish it, or "
+                       "clear(discard=True) if they should be thrown away",
+                       (long long)(window->micro_step + (net->stage == GA_STAGE_BACKWARD)), ga_stage_name(net->stage));
+    empty(window, 0);
+    return GA_OK;
+}
+
+/* ---- a micro-batch, the rest of a window, a whole window in one call ---- */
+
+static ga_status add_checked(ga_window *window, const ga_batch *batch, double *loss_sum, double *weight, int *rejected)
+{
+    ga_net *net = window->net;
+    ga_status status = ga_run_forward(net, batch, net->training);
+    if (!status)
+        status = ga_run_loss(net, batch);
+    if (!status) {
+        *loss_sum = net->loss_sum;
+        *weight = net->weight;
+        status = ga_run_backward(net);
+        net->stage = GA_STAGE_BACKWARD;
+    }
+    return status ? status : ga_window_accumulate(window, rejected);
+}
+
+ga_status ga_window_add(ga_window *window, const ga_batch *batch, double *loss_sum, double *weight, int *rejected)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    if (net->stage > GA_STAGE_ACCUMULATE || net->stage == GA_STAGE_BACKWARD || net->torn)
+        return ga_wrong_stage(net, "step");
+    status = ga_check_batch(net, batch, 1, 1, net->training, net->plan.micro_batch);
+    if (status)
+        return status;
+    net->stage = ga_resting_stage(net);
+    return add_checked(window, batch, loss_sum, weight, rejected);
+}
+
+ga_status ga_window_finish(ga_window *window, ga_update *update)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    if (net->stage != GA_STAGE_ACCUMULATE)
+        return ga_wrong_stage(net, "the update");
+    if (!window->optimizer)
+        return ga_fail(GA_EVALUE, "update: this window was made without an optimizer");
+    *update = (ga_update){.loss_sum = window->loss_sum, .weight = window->weight_sum, .samples = window->samples,
+                          .elements = window->elements, .micro_steps = window->micro_step, .rejected = window->rejected};
+    if (!(window->weight_sum > 0)) {
+        update->skipped = window->rejected == window->micro_step ? GA_SKIPPED_NONFINITE : GA_SKIPPED_ZERO_WEIGHT;
+        empty(window, 0);
+        return GA_OK;
+    }
+    double d = finalise(window);
+    update->grad_norm = norm_of(net, d);
+    if (!isfinite(update->grad_norm)) {
+        if (window->options.on_nonfinite == GA_NONFINITE_RAISE)
+            return ga_fail(GA_ENONFINITE, "update: the window's gradient has NaN or infinity (norm %g); nothing was updated; "
+                           "clear(discard=True) drops the window", update->grad_norm);
+        update->skipped = GA_SKIPPED_NONFINITE;
+        empty(window, 0);
+        return GA_OK;
+    }
+    double factor = clip_factor(update->grad_norm, window->options.max_grad_norm);
+    update->clipped = factor < 1;
+    update->grad_norm_clipped = update->grad_norm * factor;
+    ga_optimizer_run(window->optimizer, d, factor, 1);
+    committed(window);
+    empty(window, 1);
+    return GA_OK;
+}
+
+ga_status ga_window_update(ga_window *window, const ga_batch *batch, int64_t piece, double *losses, double *weights,
+                           ga_update *update)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    ga_net *net = window->net;
+    if (net->stage > GA_STAGE_LOSS || window->micro_step || net->torn)
+        return ga_fail(GA_ESTAGE, "update: the window already holds %lld micro-batches; finish it with flush(), or "
+                       "clear(discard=True)", (long long)window->micro_step);
+    if (piece < 1 || piece > net->plan.micro_batch)
+        return ga_fail(GA_EVALUE, "update: pieces of %lld samples, but the network is planned for 1 to %lld", (long long)piece,
+                       (long long)net->plan.micro_batch);
+    status = ga_check_batch(net, batch, 1, 1, net->training, 0);
+    if (status)
+        return status;
+    ga_counters before = window->counters;
+    net->stage = GA_STAGE_CLEAR;
+    for (int64_t first = 0, i = 0; first < batch->samples && !status; first += piece, i++) {
+        ga_batch part;
+        double loss_sum, weight;
+        ga_batch_piece(net, batch, first, batch->samples - first < piece ? batch->samples - first : piece, &part);
+        status = add_checked(window, &part, &loss_sum, &weight, NULL);
+        if (!status && losses)
+            losses[i] = loss_sum;
+        if (!status && weights)
+            weights[i] = weight;
+    }
+    if (!status)
+        status = ga_window_finish(window, update);
+    if (status) {                                    /* the window was empty before: it is again */
+        empty(window, 0);
+        window->counters = before;
+    }
+    return status;
+}
+
+/* ---- queries and state ---- */
+
+int64_t ga_window_micro_step(const ga_window *window) { return window->micro_step; }
+ga_counters *ga_window_counters(ga_window *window) { return &window->counters; }
+
+void ga_window_sums(const ga_window *window, double *loss_sum, double *weight, int64_t *samples)
+{
+    *loss_sum = window->loss_sum;
+    *weight = window->weight_sum;
+    *samples = window->samples;
+}
+
+void ga_window_get_state(const ga_window *window, ga_window_state *s)
+{
+    *s = (ga_window_state){.stage = window->net ? (int)window->net->stage : 0, .micro_step = window->micro_step,
+                           .samples = window->samples, .elements = window->elements, .rejected = window->rejected,
+                           .loss_sum = window->loss_sum, .weight_sum = window->weight_sum, .grad_norm = window->grad_norm};
+}
+
+ga_status ga_window_set_state(ga_window *window, const ga_window_state *s)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    if (s->stage < 0 || s->stage >= GA_STAGES || s->micro_step < 0 || s->samples < 0 || s->elements < 0 || s->rejected < 0)
+        return ga_fail(GA_EVALUE, "window state: stage %d, micro-step %lld is no state of a window", s->stage, (long long)s->micro_step);
+    window->micro_step = s->micro_step;
+    window->samples = s->samples;
+    window->elements = s->elements;
+    window->rejected = s->rejected;
+    window->loss_sum = s->loss_sum;
+    window->weight_sum = s->weight_sum;
+    window->grad_norm = s->grad_norm;
+    /* forward, loss and backward belong to activations, which are not part of a window's state */
+    ga_stage stage = (ga_stage)s->stage;
+    window->net->stage = stage == GA_STAGE_FORWARD || stage == GA_STAGE_LOSS || stage == GA_STAGE_BACKWARD
+                         ? ga_resting_stage(window->net) : stage;
+    window->net->torn = 0;
+    return GA_OK;
+}

@@ -1,0 +1,32 @@
+"""gradaccum: gradient accumulation that is exact, visible and fast.
+
+    import gradaccum as ga
+    from gradaccum import nn, optim
+
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    net = ga.plan(model, input_shape=(64,), loss=nn.CrossEntropyLoss(), micro_batch=32)
+    opt = optim.AdamW(net, lr=1e-3)
+    acc = ga.Accumulator(net, opt, accumulation_steps=4)
+    update = acc.update(x, y)            # 128 samples: 4 micro-batches, one update
+"""
+from ._core import get_num_threads, set_num_threads
+from ._library import __version__, info
+from .accumulator import Accumulator, Event, Step, Update, planned_updates
+from .errors import BudgetError, StageError
+from .memory import MemoryReport
+from .network import Network
+from .plan import plan
+
+__all__ = [
+    "Accumulator", "BudgetError", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__",
+    "get_num_threads", "info", "plan", "planned_updates", "set_num_threads",
+]
+
+
+def __getattr__(name):
+    """Submodules that are loaded when first used: ``ga.data``, ``ga.reference``, ``ga.testing``, ..."""
+    import importlib
+
+    if name in ("data", "nn", "optim", "reference", "testing", "models", "show"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

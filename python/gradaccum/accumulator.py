@@ -1,0 +1,482 @@
+"""The accumulation window, from Python: four ways to run it, one set of C functions.
+
+    acc.update(x, y)                     the batch is the window: split, accumulate, one update
+    acc.step(xb, yb)                     one micro-batch; updates by itself at the boundary
+    for event in acc.stages(x, y): ...   the same window, one event per stage
+    acc.begin(); net.forward(xb); net.loss(yb); net.backward(); acc.accumulate()
+    acc.normalize(); acc.clip(1.0); opt.step(); acc.clear()
+"""
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass, field
+from typing import Callable, Iterator
+
+import numpy as np
+
+from . import _core
+from ._core import StageError
+from .network import Network
+from .optim import Optimizer
+
+REDUCTIONS = {"mean": 0, "mean_of_means": 1, "sum": 2}
+BUFFERS = {"float64": 1, "compensated": 2, "bfloat16": 3, "float16": 4}
+NON_FINITE = {"raise": 0, "skip_micro_batch": 1, "skip_update": 2}
+TAILS = ("flush", "drop", "carry")
+REASONS = {0: "", 1: "the window has no weight: all targets ignored or all weights 0", 2: "the gradient has NaN or infinity"}
+
+
+@dataclass
+class Update:
+    """What one window did.
+
+    Attributes:
+        update: number of this update, counted from 1; of a skipped window, the number of updates so far.
+        loss: sum of losses / sum of weights over the window; nan for a window without weight.
+        weight, samples, tokens, micro_steps: of the window; tokens counts target elements with weight.
+        micro_losses: mean loss of each micro-batch, in order.
+        grad_norm: norm of the divided gradient before clipping; None if skipped before it was known.
+        grad_norm_clipped: after clipping.
+        clipped: whether clipping changed it.
+        lr: learning rate that was used (first group).
+        skipped, reason: no update was made, and why.
+        rejected: micro-batches that were left out (on_non_finite="skip_micro_batch").
+    """
+
+    update: int
+    loss: float
+    weight: float
+    samples: int
+    tokens: int
+    micro_steps: int
+    micro_losses: list[float]
+    grad_norm: float | None
+    grad_norm_clipped: float | None
+    clipped: bool
+    lr: float | None
+    skipped: bool = False
+    reason: str = ""
+    rejected: int = 0
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss): of a language model, when the loss is the token mean of cross entropies."""
+        return math.exp(self.loss) if self.loss < 700 else math.inf
+
+
+@dataclass
+class Step:
+    """What one micro-batch did: its mean loss, weight, samples; ``update`` is the window's record at the boundary, else None."""
+
+    loss: float
+    weight: float
+    samples: int
+    is_boundary: bool = False
+    update: Update | None = None
+    rejected: bool = False
+
+
+@dataclass
+class Event:
+    """One stage of a window.
+
+    Attributes:
+        stage: forward, loss, backward, accumulate, normalize, clip, update or clear.
+        micro_step: micro-batch, from 1; None for the stages at the boundary.
+        changed: names of what this stage wrote.
+        views: live, read-only arrays by name; ``snapshot()`` copies them.
+        values: numbers of this stage, such as loss_sum, weight, grad_norm.
+    """
+
+    stage: str
+    micro_step: int | None
+    changed: tuple[str, ...]
+    views: dict[str, np.ndarray] = field(repr=False)
+    values: dict[str, float]
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """Copies of the views as they are now."""
+        return {name: view.copy() for name, view in self.views.items()}
+
+
+class Accumulator:
+    """Gathers micro-batches into windows and updates once per window.
+
+    Args:
+        net: planned network with a loss.
+        optimizer: built for that network; None if only gradients are wanted.
+        accumulation_steps: micro-batches per update (alias ``gradient_accumulation_steps``), or a function of the number of
+            updates so far. None: ``update`` takes any batch, ``step`` updates after every micro-batch.
+        effective_batch_size: samples per update instead; the pieces are then as equal as the plan's micro_batch allows.
+        reduction: "mean", the exact weighted mean of the window; "mean_of_means", the usual recipe, wrong for uneven
+            micro-batches; "sum".
+        tail: what ``flush`` does with an unfinished window: "flush" applies it, "drop" throws it away, "carry" keeps it open.
+        accumulator: precision of the window's buffer: the network's, "float64", "compensated" (two floats, Knuth's two-sum), or
+            for demonstrations "bfloat16", "float16". Others than the network's imply ``staged``.
+        staged: keep the gradient of the micro-batch (``net.grads``) and the window's buffer (``buffer``) apart.
+        max_grad_norm: clip the window's gradient once, at the boundary, as torch.nn.utils.clip_grad_norm_.
+        loss_scale: factor of the loss in backward, taken out again once at the boundary.
+        on_non_finite: "raise", "skip_micro_batch" (implies staged) or "skip_update".
+        schedule: function of the number of updates that gives the learning rate, called before each update.
+        ema: decay of a moving average of the parameters, once per update; see ``ema``.
+    """
+
+    def __init__(self, net: Network, optimizer: Optimizer | None = None, accumulation_steps: int | Callable[[int], int] | None = None, *,
+                 gradient_accumulation_steps=None, effective_batch_size: int | None = None, reduction: str = "mean", tail: str = "flush",
+                 accumulator: str | None = None, staged: bool = False, max_grad_norm: float | None = None, loss_scale: float | None = None,
+                 on_non_finite: str = "raise", schedule: Callable[[int], float] | None = None, ema: float | None = None):
+        if not isinstance(net, Network):
+            raise TypeError(f"net: got {type(net).__name__}, expected a network from ga.plan(...)")
+        if optimizer is not None and not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer: got {type(optimizer).__name__}, expected one of gradaccum.optim")
+        if optimizer is not None and optimizer.net is not net:
+            raise ValueError("optimizer: it was built for another network; make one with this network, optim.SGD(net, ...)")
+        if net._loss is None:
+            raise ValueError("net: it was planned without a loss; use ga.plan(..., loss=nn.CrossEntropyLoss())")
+        if gradient_accumulation_steps is not None:
+            if accumulation_steps is not None:
+                raise ValueError("accumulation_steps and gradient_accumulation_steps are the same argument: give one")
+            accumulation_steps = gradient_accumulation_steps
+        if accumulation_steps is not None and effective_batch_size is not None:
+            raise ValueError(
+                f"accumulation_steps={accumulation_steps} and effective_batch_size={effective_batch_size} both set the size of a window: give one")
+        _choose("reduction", reduction, REDUCTIONS)
+        _choose("tail", tail, TAILS)
+        _choose("on_non_finite", on_non_finite, NON_FINITE)
+        own = str(net.dtype)
+        _choose("accumulator", accumulator, (None, own, *BUFFERS))
+        if accumulator == own:
+            accumulator = None
+        if ema is not None and not 0 <= ema <= 1:
+            raise ValueError(f"ema={ema}: expected a decay in [0, 1]")
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm={max_grad_norm}: expected a number above 0, or None for no clipping")
+        self.net, self.optimizer = net, optimizer
+        self.reduction, self.tail, self.accumulator = reduction, tail, accumulator or own
+        self.staged = bool(staged or accumulator is not None or on_non_finite == "skip_micro_batch")
+        self.max_grad_norm, self.loss_scale, self.on_non_finite = max_grad_norm, loss_scale, on_non_finite
+        self.schedule = schedule
+        self.last_update: Update | None = None
+        self._micro_losses: list[float] = []
+        self._accumulation_steps = accumulation_steps
+        self.effective_batch_size = effective_batch_size
+        self.micro_batch = net.micro_batch
+        if effective_batch_size is not None:
+            n = _whole("effective_batch_size", effective_batch_size)
+            steps = -(-n // net.micro_batch)
+            self.micro_batch = -(-n // steps)                # as equal as possible
+        self._core_buffer = BUFFERS.get(accumulator, 0)
+        self._ema_decay = -1.0 if ema is None else float(ema)
+        self.accumulation_steps                              # refuses a wrong K now
+        self._attach()
+
+    def _options(self):
+        return (self.net._core, self.optimizer._core if self.optimizer else None, REDUCTIONS[self.reduction], self.staged,
+                self._core_buffer, self.max_grad_norm or 0.0, NON_FINITE[self.on_non_finite],
+                1.0 if self.loss_scale is None else float(self.loss_scale), self._ema_decay)
+
+    def _attach(self):
+        net, count = self.net, self.net.params.size
+        size = {1: 8, 2: 2 * net.dtype.itemsize, 3: 2, 4: 2}.get(self._core_buffer, net.dtype.itemsize)
+        memory, staged_before = net.memory, net.memory._staged
+        extra = {"gradient_buffer": count * size * self.staged, "ema": count * net.dtype.itemsize * (self._ema_decay >= 0)}
+        memory._staged = self.staged
+        try:
+            memory.add("window", extra, "the accumulation window")
+            self._core = _core.Window(*self._options())
+        except BaseException:
+            memory._staged = staged_before
+            raise
+        net._accumulator = weakref.ref(self)
+
+    # ---- what is in the window ----
+
+    @property
+    def accumulation_steps(self) -> int | None:
+        """Micro-batches of the window at hand; None if any number is taken."""
+        if self.effective_batch_size is not None:
+            return -(-self.effective_batch_size // self.net.micro_batch)
+        k = self._accumulation_steps
+        if callable(k):
+            updates = self.updates if hasattr(self, "_core") else 0
+            k = k(updates)
+            return _whole(f"accumulation_steps({updates})", k)
+        return None if k is None else _whole("accumulation_steps", k)
+
+    @property
+    def micro_step(self) -> int:
+        """Micro-batches in the open window."""
+        return self._core.sums()[0]
+
+    @property
+    def loss_sum(self) -> float:
+        """Sum of losses in the open window."""
+        return self._core.sums()[1]
+
+    @property
+    def weight_sum(self) -> float:
+        """Sum of weights in the open window: what the gradient will be divided by."""
+        return self._core.sums()[2]
+
+    @property
+    def is_boundary(self) -> bool:
+        """Whether the next ``step`` completes the window (counted in micro-batches)."""
+        return self._complete(1)
+
+    def _complete(self, more: int = 0) -> bool:
+        micro_step, _, _, samples = self._core.sums()
+        if self.effective_batch_size is not None:
+            return samples + more * self.micro_batch >= self.effective_batch_size
+        return micro_step + more >= (self.accumulation_steps or 1)
+
+    @property
+    def buffer(self) -> np.ndarray:
+        """Flat, live, read-only view of the window's buffer: ``net.grads`` itself unless staged."""
+        return self._core.buffer if self.staged else self.net.grads
+
+    @property
+    def compensation(self) -> np.ndarray | None:
+        """What the buffer could not hold (accumulator="compensated"); the sum is buffer + compensation."""
+        return self._core.compensation
+
+    @property
+    def ema(self) -> dict[str, np.ndarray] | None:
+        """Moving average of each parameter, live views; None without ``ema=``."""
+        flat = self._core.ema
+        if flat is None:
+            return None
+        return {name: flat[p._offset:p._offset + p.data.size].reshape(p.shape) for name, p in self.net._parameters.items()}
+
+    def _counter(self, name):
+        return self._core.get_state()["counters"][name]
+
+    @property
+    def micro_steps(self) -> int:
+        """Micro-batches since the start."""
+        return self._counter("micro_steps")
+
+    @property
+    def updates(self) -> int:
+        """Updates since the start. Skipped windows do not count."""
+        return self._counter("updates")
+
+    @property
+    def samples(self) -> int:
+        """Samples since the start."""
+        return self._counter("samples")
+
+    @property
+    def tokens(self) -> int:
+        """Target elements with weight since the start."""
+        return self._counter("elements")
+
+    @property
+    def weight(self) -> float:
+        """Weight since the start."""
+        return self._counter("weight")
+
+    # ---- (a) a whole window ----
+
+    def update(self, x, y, weight=None) -> Update:
+        """The batch is the window: cut into pieces of ``micro_batch`` (the last may be short), accumulated, applied. One C call.
+
+        Args:
+            x, y, weight: any number of samples. See ``Network.loss`` for y and weight.
+
+        Raises:
+            ValueError: more pieces than ``accumulation_steps``. StageError: the window already holds something.
+        """
+        self._need_optimizer("update")
+        self._set_lr()
+        self.net._before()
+        limit = 0 if self.effective_batch_size is not None else self.accumulation_steps or 0
+        raw, losses, weights = self._core.update(self.net._as_inputs(x), y, weight, self.micro_batch, limit)
+        self._micro_losses = []
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._record(raw, (losses / weights).tolist())
+
+    # ---- (b) one micro-batch ----
+
+    def step(self, x, y, weight=None) -> Step:
+        """One micro-batch of at most ``net.micro_batch`` samples; at the boundary also the update."""
+        self._need_optimizer("step")
+        if self.micro_step and self._complete():
+            raise StageError("step: the window is complete but was not applied; clear(discard=True) drops it")
+        self.net._before()
+        loss_sum, total, samples, rejected = self._core.add(self.net._as_inputs(x), y, weight)
+        loss = loss_sum / total if total > 0 else math.nan
+        self._micro_losses.append(loss)
+        done = self._complete()
+        return Step(loss, total, samples, done, self._finish() if done else None, rejected)
+
+    def flush(self) -> Update | None:
+        """End of an epoch: the unfinished window, by the tail policy. None if there is none or it is not applied."""
+        if not self.micro_step or self.tail == "carry":
+            return None
+        if self.tail == "drop":
+            self.clear(discard=True)
+            return None
+        self._need_optimizer("flush")
+        return self._finish()
+
+    def _finish(self) -> Update:
+        self._set_lr()
+        raw = self._core.finish()
+        losses, self._micro_losses = self._micro_losses, []
+        return self._record(raw, losses)
+
+    def _need_optimizer(self, call):
+        if self.optimizer is None:
+            raise ValueError(f"{call}: this Accumulator was made without an optimizer; give one to update parameters")
+
+    def _set_lr(self):
+        if self.schedule is None:
+            return
+        lr = float(self.schedule(self.updates))
+        if not (lr >= 0 and math.isfinite(lr)):
+            raise ValueError(f"schedule({self.updates}) = {lr}: expected a finite learning rate, not negative")
+        if lr != self.optimizer.lr:
+            self.optimizer.lr = lr
+
+    def _record(self, raw: dict, micro_losses: list[float]) -> Update:
+        skipped = raw["skipped"]
+        norm = None if skipped == 1 else raw["grad_norm"]
+        self.last_update = Update(
+            update=self.updates, loss=raw["loss_sum"] / raw["weight"] if raw["weight"] > 0 else math.nan, weight=raw["weight"],
+            samples=raw["samples"], tokens=raw["elements"], micro_steps=raw["micro_steps"], micro_losses=micro_losses, grad_norm=norm,
+            grad_norm_clipped=None if skipped else raw["grad_norm_clipped"], clipped=raw["clipped"],
+            lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"])
+        return self.last_update
+
+    # ---- (c) one event per stage ----
+
+    def stages(self, x, y, weight=None) -> Iterator[Event]:
+        """The window of ``update``, one event after each stage. Stopping early leaves the window open."""
+        self._need_optimizer("stages")
+        net = self.net
+        x = {name: np.asarray(a) for name, a in zip(net._inputs, net._as_inputs(x))}
+        y = np.asarray(y)
+        weight = None if weight is None else np.asarray(weight)
+        n, piece = len(y), self.micro_batch
+        if self.micro_step:
+            raise StageError(f"stages: the window already holds {self.micro_step} micro-batches; flush it or clear(discard=True)")
+        limit = None if self.effective_batch_size is not None else self.accumulation_steps
+        if limit and -(-n // piece) > limit:
+            raise ValueError(f"stages: {n} samples in micro-batches of {piece} are {-(-n // piece)} micro-batches, but accumulation_steps is {limit}")
+        self.begin()
+        for step, first in enumerate(range(0, n, piece), start=1):
+            part = slice(first, first + piece)
+            net.forward({name: a[part] for name, a in x.items()})
+            yield self._event("forward", step, ("activations",), samples=len(y[part]))
+            loss_sum, total = net.loss(y[part], None if weight is None else weight[part])
+            yield self._event("loss", step, ("loss_sum", "weight"), loss_sum=loss_sum, weight=total)
+            net.backward()
+            yield self._event("backward", step, ("activation gradients", "net.grads"), grad_norm=_norm(net.grads))
+            self.accumulate()
+            changed = ("acc.buffer", "acc.loss_sum", "acc.weight_sum") if self.staged else ("acc.loss_sum", "acc.weight_sum")
+            yield self._event("accumulate", step, changed, loss_sum=self.loss_sum, weight=self.weight_sum, buffer_norm=_norm(self.buffer))
+        if not self.weight_sum > 0:
+            record = self._finish()
+            yield self._event("clear", None, ("net.grads", "acc.buffer"), skipped=1.0, loss=record.loss)
+            return
+        self.normalize()
+        yield self._event("normalize", None, ("net.grads",), weight=self.weight_sum, grad_norm=self._core.get_state()["grad_norm"])
+        if self.max_grad_norm is not None:
+            norm, clipped = self._clip(self.max_grad_norm)
+            yield self._event("clip", None, ("net.grads",) * clipped, grad_norm=norm, clipped=float(clipped))
+        self.optimizer.step()
+        yield self._event("update", None, ("parameters", "optimizer state"), lr=self.optimizer.lr, loss=self.last_update.loss)
+        self.clear()
+        yield self._event("clear", None, ("net.grads", "acc.buffer"))
+
+    def _event(self, stage, step, changed, **values) -> Event:
+        net = self.net
+        views = {"net.params": net.params, "net.grads": net.grads, "acc.buffer": self.buffer}
+        if step is not None:
+            views["output"] = net._prediction()
+        return Event(stage, step, tuple(dict.fromkeys(changed)), views, values)
+
+    # ---- (d) by hand ----
+
+    def begin(self) -> None:
+        """Opens a window; it must be empty."""
+        self._core.begin()
+        self._micro_losses = []
+
+    def accumulate(self) -> bool:
+        """Takes the micro-batch into the window: loss, weight, counts, and in a staged window its gradient. True if rejected."""
+        rejected = self._core.accumulate()
+        micro_step, loss_sum, total, _ = self._core.sums()
+        loss, weight = self.net._core.sample_losses()
+        total = math.fsum(weight)
+        self._micro_losses.append(math.fsum(loss) / total if total > 0 else math.nan)
+        return rejected
+
+    def normalize(self) -> float:
+        """Divides the window's gradient, now in ``net.grads``; returns its norm."""
+        self._core.normalize()
+        return self._core.get_state()["grad_norm"]
+
+    def clip(self, max_norm: float | None = None) -> float:
+        """Clips ``net.grads`` to a norm; returns the norm before."""
+        return self._clip(self.max_grad_norm if max_norm is None else max_norm)[0]
+
+    def _clip(self, max_norm):
+        if max_norm is None:
+            raise ValueError("clip: give max_norm, or make the Accumulator with max_grad_norm=")
+        self._clipped = self._core.clip(float(max_norm))
+        return self._clipped
+
+    def _apply(self) -> None:
+        """``optimizer.step()`` inside a window."""
+        self._set_lr()
+        stage = self.net.stage
+        state = self._core.get_state()
+        self._core.apply()
+        norm, clipped = self._clipped if stage == "clip" else (state["grad_norm"], False)
+        losses, self._micro_losses = self._micro_losses, []
+        self._record({**state, "weight": state["weight_sum"], "micro_steps": state["micro_step"], "skipped": 0, "clipped": clipped,
+                      "grad_norm": norm, "grad_norm_clipped": norm if not clipped else _norm(self.net.grads)}, losses)
+
+    def clear(self, discard: bool = False) -> None:
+        """Empties the window after an update; with ``discard=True`` also one that holds something."""
+        self._core.clear(bool(discard))
+        self._micro_losses = []
+
+    def __repr__(self):
+        micro_step, _, weight, samples = self._core.sums()
+        k = self.accumulation_steps or "any"
+        return (f"Accumulator: micro-step {micro_step} of {k}, {samples} samples, weight {weight:g} in the window (stage {self.net.stage!r})\n"
+                f"  {self.updates} updates, {self.micro_steps} micro-steps, {self.samples} samples so far; reduction {self.reduction!r}")
+
+
+def _norm(a: np.ndarray) -> float:
+    return float(np.sqrt(np.sum(np.square(a, dtype=np.float64))))
+
+
+def _choose(name: str, value, allowed) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r}: expected one of {', '.join(repr(a) for a in allowed)}")
+
+
+def _whole(name: str, value) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name}={value!r}: expected a whole number, at least 1")
+    return int(value)
+
+
+def planned_updates(*, micro_batches: int, accumulation_steps: int, epochs: int = 1, tail: str = "flush") -> int:
+    """Number of updates of a run: what a schedule needs to know before it starts.
+
+    Args:
+        micro_batches: per epoch. accumulation_steps: per update. epochs: number of passes.
+        tail: policy at the end of each epoch; "carry" continues the window in the next epoch.
+    """
+    _choose("tail", tail, TAILS)
+    for name, value in (("micro_batches", micro_batches), ("accumulation_steps", accumulation_steps), ("epochs", epochs)):
+        _whole(name, value)
+    if tail == "carry":
+        return micro_batches * epochs // accumulation_steps
+    per_epoch = -(-micro_batches // accumulation_steps) if tail == "flush" else micro_batches // accumulation_steps
+    return per_epoch * epochs

@@ -1,0 +1,173 @@
+"""Bytes: of a plan, by kind and by node, before anything is allocated."""
+from __future__ import annotations
+
+import os
+import re
+
+from .errors import BudgetError
+
+KINDS = {
+    "parameters": "parameters",
+    "gradient_buffer": "gradient buffer (one window)",
+    "micro_batch_gradient": "gradient of the micro-batch",
+    "optimizer_state": "optimizer state",
+    "activations": "activations (grow with the micro-batch)",
+    "activation_gradients": "activation gradients",
+    "layer_state": "layer state",
+    "packed_weights": "packed weights",
+    "workspace": "workspace",
+    "ema": "moving average",
+}
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def parse_bytes(value: int | str | None, name: str = "memory_limit") -> int | None:
+    """8388608, "8 MiB", "8GB" or None to bytes."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", value)
+        unit = _UNITS.get(match[2].upper()) if match else None
+        try:
+            value = int(float(match[1]) * unit) if unit else None
+        except ValueError:
+            value = None
+        if value is None:
+            raise ValueError(f'{name}: expected a number of bytes or a text such as "8 MiB" (units {", ".join(k for k in _UNITS if k)})')
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}={value!r}: expected at least 1 byte")
+    return value
+
+
+def format_bytes(n: float) -> str:
+    """12345678 to "11.77 MiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(n) < 1024 or unit == "MiB" and abs(n) < 1024 * 10:
+            return f"{n:.0f} B" if unit == "B" else f"{n:.2f} {unit}"
+        n /= 1024
+    return f"{n:.2f} GiB"
+
+
+def machine_memory() -> int:
+    """Bytes that this process may have: the machine's memory, or its container's limit if that is lower."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                total = min(total, int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def splits_of(effective: int, largest: int) -> list[tuple[int, int]]:
+    """(micro_batch, accumulation_steps) with equal pieces that keep ``effective`` samples a window, largest first."""
+    return [(m, effective // m) for m in range(min(largest, effective), 0, -1) if effective % m == 0]
+
+
+class MemoryReport:
+    """Bytes of a network, as a function of the micro-batch size; exactly what is allocated.
+
+    ``extra`` holds what optimizers and windows add later: ``{kind: bytes}``, none of it depends on the micro-batch.
+    """
+
+    def __init__(self, core, micro_batch: int, limit: int | None, node_rows):
+        self._core = core
+        self.micro_batch = micro_batch
+        self.limit = limit
+        self._node_rows = node_rows
+        self._staged = False
+        self._extra: dict[str, dict[str, int]] = {}          # owner -> kind -> bytes
+
+    def by_kind(self, micro_batch: int | None = None) -> dict[str, int]:
+        """Bytes by kind; the sum is ``bytes(micro_batch)``."""
+        raw = self._core.bytes(self.micro_batch if micro_batch is None else int(micro_batch))
+        kinds = {
+            "parameters": raw["parameters"],
+            "gradient_buffer": 0 if self._staged else raw["gradients"],
+            "micro_batch_gradient": raw["gradients"] if self._staged else 0,
+            "activations": raw["activations"],
+            "activation_gradients": raw["activation_gradients"],
+            "layer_state": raw["state"],
+            "packed_weights": raw["packed"],
+            "workspace": raw["workspace"],
+        }
+        for extra in self._extra.values():
+            for kind, n in extra.items():
+                kinds[kind] = kinds.get(kind, 0) + n
+        return {kind: kinds[kind] for kind in KINDS if kinds.get(kind)}
+
+    def bytes(self, micro_batch: int | None = None) -> int:
+        """All bytes for micro-batches of that many samples (default: as planned)."""
+        return sum(self.by_kind(micro_batch).values())
+
+    def by_node(self, micro_batch: int | None = None) -> list[dict]:
+        """One row a node: name, kind, parameters, output, output_grad and saved bytes, before any memory is shared.
+
+        ``reuse_saved`` tells how much sharing saves in total.
+        """
+        return self._node_rows(self.micro_batch if micro_batch is None else int(micro_batch))
+
+    def reuse_saved(self, micro_batch: int | None = None) -> int:
+        """Bytes that activations and their gradients save by using memory again; 0 with keep="all"."""
+        return self._core.bytes(self.micro_batch if micro_batch is None else int(micro_batch))["reuse_saved"]
+
+    def max_micro_batch(self, limit: int | str) -> int:
+        """Largest micro-batch whose plan fits ``limit`` bytes; 0 if not even one sample does."""
+        limit = parse_bytes(limit, "limit")
+        fits = lambda m: self.bytes(m) <= limit  # noqa: E731
+        if not fits(1):
+            return 0
+        low, high = 1, 2
+        while high < 2**31 and self._safe(fits, high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._safe(fits, middle) else (low, middle)
+        return low
+
+    @staticmethod
+    def _safe(fits, m):
+        try:
+            return fits(m)
+        except ValueError:                                   # more bytes than can be counted
+            return False
+
+    def check(self, micro_batch: int, limit: int | None, adding: dict[str, int] | None = None, what: str = "") -> None:
+        """Raises BudgetError if the plan (and ``adding``) needs more than ``limit``."""
+        if limit is None:
+            return
+        by_kind = self.by_kind(micro_batch)
+        for kind, n in (adding or {}).items():
+            by_kind[kind] = by_kind.get(kind, 0) + n
+        asked = sum(by_kind.values())
+        if asked <= limit:
+            return
+        largest = self.max_micro_batch(max(limit - sum((adding or {}).values()), 1))
+        splits = splits_of(micro_batch, largest)
+        lines = [f"{what or f'a micro-batch of {micro_batch}'} needs {format_bytes(asked)}, the limit is {format_bytes(limit)}.",
+                 "  " + "   ".join(f"{KINDS.get(k, k)} {format_bytes(n)}" for k, n in sorted(by_kind.items(), key=lambda i: -i[1]))]
+        if largest:
+            advice = " or ".join(f"{m} x {k}" for m, k in splits[:2])
+            lines.append(f"  Largest micro-batch that fits: {largest}. To keep an effective batch of {micro_batch}, try {advice} "
+                         "(micro_batch x accumulation_steps).")
+        else:
+            smallest = self.bytes(1) + sum((adding or {}).values())
+            lines.append(f"  Not even one sample fits: the smallest plan needs {format_bytes(smallest)}. Raise memory_limit or use a smaller model.")
+        raise BudgetError("\n".join(lines), asked, limit, by_kind, largest, splits)
+
+    def add(self, owner: str, kinds: dict[str, int], what: str) -> None:
+        """An optimizer or window announces its bytes before it allocates them."""
+        before = self._extra.pop(owner, {})
+        try:
+            self.check(self.micro_batch, self.limit, kinds, what)
+        except BudgetError:
+            if before:
+                self._extra[owner] = before
+            raise
+        self._extra[owner] = kinds
+
+    def __repr__(self):
+        rows = [f"  {format_bytes(n):>12}  {KINDS[k]}" for k, n in self.by_kind().items()]
+        limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
+        return "\n".join([f"MemoryReport: {format_bytes(self.bytes())}{limit} for micro-batches of {self.micro_batch}", *rows])
