@@ -2,7 +2,8 @@
  *
  * The rules it obeys (the tests check each of them)
  *   1. Parameter gradients are ADDED to (+=), never set. Who clears them is the window's business.
- *   2. An input's gradient is set, or added to where node->dx_adds says that another node wrote there before.
+ *   2. An input's gradient is set, or added to where node->dx_adds says that something was written there before; inputs go in
+ *      order, since two of them may be the same value.
  *   3. The value of an element depends on the samples and their order, never on how they were grouped into micro-batches or
  *      spread over threads: a parameter gradient is one chain of additions over the samples, which starts from what the buffer
  *      holds; threads divide outputs, never such a sum. A layer that cannot keep this declares GA_MIXES_SAMPLES.

@@ -23,6 +23,8 @@ static inline double sample_factor(const ga_node *node, const ga_pass *pass, int
 static inline double finish_sample(const ga_node *node, const ga_pass *pass, int64_t s, int per_sample, double loss, double weight)
 {
     double factor = sample_factor(node, pass, s);
+    if (factor == 0)                             /* whatever the loss is, it does not count */
+        loss = 0;
     if (per_sample) {
         factor = weight > 0 ? factor / weight : 0;
         node->loss[s] = loss * factor;

@@ -46,6 +46,8 @@ typedef struct {
     ga_status (*backward)(const ga_node *, const ga_pass *);
     /* The window committed an update (running statistics). May be NULL. */
     void (*commit)(const ga_node *, const ga_pass *);
+    /* The window is emptied: forget what was collected for it. May be NULL. */
+    void (*discard)(const ga_node *);
 } ga_layer;
 
 struct ga_node {

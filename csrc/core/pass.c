@@ -266,7 +266,7 @@ ga_status ga_loss(ga_net *net, const ga_batch *batch, double *loss_sum, double *
     if (net->stage != GA_STAGE_FORWARD && net->stage != GA_STAGE_LOSS)
         return ga_wrong_stage(net, "loss");
     if (batch->samples != net->pass.samples)
-        return ga_fail(GA_EVALUE, "target: %lld samples, but forward had %lld", (long long)batch->samples, (long long)net->pass.samples);
+        return ga_fail(GA_EVALUE, "y: got %lld samples, but forward had %lld", (long long)batch->samples, (long long)net->pass.samples);
     whole.length = net->pass.length;
     status = ga_check_batch(net, &whole, 0, 1, net->pass.training, 0);
     if (!status)

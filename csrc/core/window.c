@@ -300,6 +300,9 @@ static void empty(ga_window *window, int gradients_are_zero)
         memset(window->buffer, 0, (size_t)buffer);
     if (window->compensation)
         memset(window->compensation, 0, (size_t)compensation);
+    for (int i = 0; i < net->n_nodes; i++)
+        if (net->node[i]->layer->discard)
+            net->node[i]->layer->discard(net->node[i]);
     window->micro_step = window->samples = window->elements = window->rejected = 0;
     window->loss_sum = window->weight_sum = 0;
     net->torn = 0;

@@ -7,16 +7,17 @@
 /* ---- blocks ---- */
 
 /* Owns memory and exports no buffer, so a view over it that is read-only stays read-only. */
-typedef struct { PyObject_HEAD void *memory; int64_t bytes; int mapped; } BlockObject;
+typedef struct { PyObject_HEAD void *memory; int64_t used, bytes; int mapped; } BlockObject;
 
-enum { HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20, GUARD = 64, GUARD_BYTE = 0xA5 };
 
 PyObject *block_new(int64_t bytes)
 {
     BlockObject *block = PyObject_New(BlockObject, Block_Type);
     if (!block)
         return NULL;
-    block->bytes = bytes > 0 ? (bytes + 63) / 64 * 64 : 64;
+    block->used = bytes;
+    block->bytes = (bytes + GUARD + 63) / 64 * 64;           /* the bytes behind it show whether something wrote too far */
     block->mapped = block->bytes >= 2 * HUGE_PAGE;
     if (block->mapped) {                         /* big: whole pages, huge ones where the system has them (100 times fewer faults) */
         block->memory = mmap(NULL, (size_t)block->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -30,7 +31,18 @@ PyObject *block_new(int64_t bytes)
         Py_DECREF(block);
         return PyErr_Format(PyExc_MemoryError, "no memory for a block of %lld bytes", (long long)bytes);
     }
+    memset((char *)block->memory + bytes, GUARD_BYTE, GUARD);
     return (PyObject *)block;
+}
+
+int block_intact(PyObject *object)
+{
+    const BlockObject *block = (const BlockObject *)object;
+    const unsigned char *guard = (const unsigned char *)block->memory + block->used;
+    for (int i = 0; i < GUARD; i++)
+        if (guard[i] != GUARD_BYTE)
+            return 0;
+    return 1;
 }
 
 void *block_memory(PyObject *block) { return ((BlockObject *)block)->memory; }

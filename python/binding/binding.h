@@ -43,6 +43,7 @@ void leave(NetObject *net);
 /* array.c */
 extern PyType_Spec Block_Spec;
 PyObject *block_new(int64_t bytes);              /* zeroed, 64-byte aligned */
+int block_intact(PyObject *block);               /* nothing was written behind its end */
 void *block_memory(PyObject *block);
 /* An array over `block`; strides in elements, or NULL for row-major. */
 PyObject *block_array(PyObject *block, void *at, int rank, const npy_intp *shape, const npy_intp *strides, int type, int writable);

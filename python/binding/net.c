@@ -566,6 +566,15 @@ static PyObject *net_sample_losses(PyObject *object, PyObject *Py_UNUSED(ignored
     return Py_BuildValue("NN", a, b);
 }
 
+static PyObject *net_guards_intact(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    NetObject *self = (NetObject *)object;
+    for (int b = 0; b < GA_BLOCKS; b++)
+        if (self->block[b] && !block_intact(self->block[b]))
+            Py_RETURN_FALSE;
+    Py_RETURN_TRUE;
+}
+
 static PyMethodDef net_methods[] = {
     {"add_input", net_add_input, METH_VARARGS, "add_input(name, shape, integer, sequence) -> value"},
     {"add_node", net_add_node, METH_VARARGS, "add_node(kind, name, options, inputs, shared) -> (node, value)"},
@@ -588,6 +597,7 @@ static PyMethodDef net_methods[] = {
     {"zero_grad", net_zero_grad, METH_NOARGS, "zero_grad()"},
     {"predict", net_predict, METH_VARARGS, "predict(inputs) -> array"},
     {"evaluate", net_evaluate, METH_VARARGS, "evaluate(inputs, target, weight) -> (loss_sum, weight)"},
+    {"guards_intact", net_guards_intact, METH_NOARGS, "nothing was written behind the end of a block"},
     {"sample_losses", net_sample_losses, METH_NOARGS, "(loss, weight) per sample of the last loss stage"},
     {NULL, NULL, 0, NULL},
 };

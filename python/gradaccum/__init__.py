@@ -18,7 +18,7 @@ from .network import Network
 from .plan import plan
 
 __all__ = [
-    "Accumulator", "BudgetError", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__",
+    "Accumulator", "BudgetError", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__", "check_equivalence",
     "get_num_threads", "info", "plan", "planned_updates", "set_num_threads",
 ]
 
@@ -27,6 +27,8 @@ def __getattr__(name):
     """Submodules that are loaded when first used: ``ga.data``, ``ga.reference``, ``ga.testing``, ..."""
     import importlib
 
+    if name == "check_equivalence":
+        return importlib.import_module(f"{__name__}.testing").check_equivalence
     if name in ("data", "nn", "optim", "reference", "testing", "models", "show"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

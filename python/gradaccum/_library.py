@@ -5,8 +5,7 @@ import os
 import sys
 
 from . import _core
-
-__version__ = "0.1.0"
+from ._version import __version__
 
 
 def _load_blas() -> None:

@@ -24,14 +24,14 @@ static ga_status add_backward(const ga_node *node, const ga_pass *pass)
 {
     const real *dy = output_grad(node);
     int64_t n = pass->samples * output_elements(node, pass);
-    for (int k = 1; k >= 0; k--) {               /* input 0 last: its gradient may lie over dy */
+    for (int k = 0; k < 2; k++) {
         real *dx = input_grad(node, k);
         if (!dx)
             continue;
         if (node->dx_adds[k])
             for (int64_t i = 0; i < n; i++)
                 dx[i] += dy[i];
-        else if (dx != dy)
+        else if (dx != dy)                       /* the gradient of input 0 may lie over dy */
             memcpy(dx, dy, (size_t)n * sizeof(real));
     }
     return GA_OK;

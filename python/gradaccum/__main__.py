@@ -1,0 +1,30 @@
+"""``python -m gradaccum``: demonstrations and information."""
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m gradaccum", description="Gradient accumulation that is exact, visible and fast.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    demo = commands.add_parser("demo", help="train on handwritten digits as 1 x 128 and as 4 x 32, and compare every bit")
+    demo.add_argument("--epochs", type=int, default=10, metavar="N", help="passes over the training images (default 10)")
+    demo.add_argument("--seed", type=int, default=0, help="of the initial values and the order of the images (default 0)")
+    commands.add_parser("info", help="versions, CPU level, threads")
+    options = parser.parse_args(argv)
+    if options.command == "info":
+        from . import info
+
+        for name, value in info().items():
+            print(f"{name:<10} {value}")
+        return 0
+    if options.epochs < 1:
+        parser.error(f"--epochs {options.epochs}: expected at least 1")
+    from .demo import run
+
+    return run(options.epochs, options.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
