@@ -259,7 +259,11 @@ int64_t ga_window_micro_step(const ga_window *window);
 void ga_window_sums(const ga_window *window, double *loss_sum, double *weight, int64_t *samples);
 ga_counters *ga_window_counters(ga_window *window);
 /* Everything else of a window that is not in a bound array, to save and to restore exactly. */
-typedef struct { int stage; int64_t micro_step, samples, elements, rejected; double loss_sum, weight_sum, grad_norm; } ga_window_state;
+typedef struct {
+    int stage, clipped;
+    int64_t micro_step, samples, elements, rejected;
+    double loss_sum, weight_sum, grad_norm, grad_norm_clipped;
+} ga_window_state;
 void ga_window_get_state(const ga_window *window, ga_window_state *state);
 ga_status ga_window_set_state(ga_window *window, const ga_window_state *state);
 #endif

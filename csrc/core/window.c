@@ -445,7 +445,8 @@ void ga_window_get_state(const ga_window *window, ga_window_state *s)
 {
     *s = (ga_window_state){.stage = window->net ? (int)window->net->stage : 0, .micro_step = window->micro_step,
                            .samples = window->samples, .elements = window->elements, .rejected = window->rejected,
-                           .loss_sum = window->loss_sum, .weight_sum = window->weight_sum, .grad_norm = window->grad_norm};
+                           .loss_sum = window->loss_sum, .weight_sum = window->weight_sum, .grad_norm = window->grad_norm,
+                           .grad_norm_clipped = window->grad_norm_clipped, .clipped = window->clipped};
 }
 
 ga_status ga_window_set_state(ga_window *window, const ga_window_state *s)
@@ -462,6 +463,8 @@ ga_status ga_window_set_state(ga_window *window, const ga_window_state *s)
     window->loss_sum = s->loss_sum;
     window->weight_sum = s->weight_sum;
     window->grad_norm = s->grad_norm;
+    window->grad_norm_clipped = s->grad_norm_clipped;
+    window->clipped = s->clipped;
     /* forward, loss and backward belong to activations, which are not part of a window's state */
     ga_stage stage = (ga_stage)s->stage;
     window->net->stage = stage == GA_STAGE_FORWARD || stage == GA_STAGE_LOSS || stage == GA_STAGE_BACKWARD

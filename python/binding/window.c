@@ -427,9 +427,10 @@ static PyObject *window_get_state(PyObject *object, PyObject *Py_UNUSED(ignored)
     ga_window_state s;
     const ga_counters *c = ga_window_counters(self->window);
     ga_window_get_state(self->window, &s);
-    return Py_BuildValue("{s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:{s:L,s:L,s:L,s:L,s:d}}", "stage", ga_stage_name(s.stage), "micro_step",
+    return Py_BuildValue("{s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:N,s:{s:L,s:L,s:L,s:L,s:d}}", "stage", ga_stage_name(s.stage), "micro_step",
                          (long long)s.micro_step, "samples", (long long)s.samples, "elements", (long long)s.elements, "rejected",
-                         (long long)s.rejected, "loss_sum", s.loss_sum, "weight_sum", s.weight_sum, "grad_norm", s.grad_norm, "counters",
+                         (long long)s.rejected, "loss_sum", s.loss_sum, "weight_sum", s.weight_sum, "grad_norm", s.grad_norm,
+                         "grad_norm_clipped", s.grad_norm_clipped, "clipped", PyBool_FromLong(s.clipped), "counters",
                          "micro_steps", (long long)c->micro_steps, "updates", (long long)c->updates, "samples", (long long)c->samples,
                          "elements", (long long)c->elements, "weight", c->weight);
 }
@@ -441,8 +442,8 @@ static PyObject *window_set_state(PyObject *object, PyObject *args)
     ga_window_state s = {.stage = -1};
     ga_counters c;
     long long n[8];
-    if (!PyArg_ParseTuple(args, "s(LLLL)(ddd)(LLLLd)", &stage, &n[0], &n[1], &n[2], &n[3], &s.loss_sum, &s.weight_sum, &s.grad_norm, &n[4],
-                          &n[5], &n[6], &n[7], &c.weight))
+    if (!PyArg_ParseTuple(args, "s(LLLL)(ddddp)(LLLLd)", &stage, &n[0], &n[1], &n[2], &n[3], &s.loss_sum, &s.weight_sum, &s.grad_norm,
+                          &s.grad_norm_clipped, &s.clipped, &n[4], &n[5], &n[6], &n[7], &c.weight))
         return NULL;
     for (int i = 0; i < GA_STAGES; i++)
         if (!strcmp(stage, ga_stage_name(i)))
@@ -477,7 +478,7 @@ static PyMethodDef window_methods[] = {
     {"sums", window_sums, METH_NOARGS, "sums() -> (micro_step, loss_sum, weight_sum, samples)"},
     {"get_state", window_get_state, METH_NOARGS, "get_state() -> dict"},
     {"set_state", window_set_state, METH_VARARGS, "set_state(stage, (micro_step, samples, elements, rejected), (loss_sum, weight_sum, "
-     "grad_norm), (micro_steps, updates, samples, elements, weight))"},
+     "grad_norm, grad_norm_clipped, clipped), (micro_steps, updates, samples, elements, weight))"},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef window_getset[] = {

@@ -150,12 +150,11 @@ class Accumulator:
             accumulator = None
         if ema is not None and not 0 <= ema <= 1:
             raise ValueError(f"ema={ema}: expected a decay in [0, 1]")
-        if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm={max_grad_norm}: expected a number above 0, or None for no clipping")
+        _check_norm(max_grad_norm)
         self.net, self.optimizer = net, optimizer
         self.reduction, self.tail, self.accumulator = reduction, tail, accumulator or own
         self.staged = bool(staged or accumulator is not None or on_non_finite == "skip_micro_batch")
-        self.max_grad_norm, self.loss_scale, self.on_non_finite = max_grad_norm, loss_scale, on_non_finite
+        self._max_grad_norm, self.loss_scale, self.on_non_finite = max_grad_norm, loss_scale, on_non_finite
         self.schedule = schedule
         self.last_update: Update | None = None
         self._micro_losses: list[float] = []
@@ -173,7 +172,7 @@ class Accumulator:
 
     def _options(self):
         return (self.net._core, self.optimizer._core if self.optimizer else None, REDUCTIONS[self.reduction], self.staged,
-                self._core_buffer, self.max_grad_norm or 0.0, NON_FINITE[self.on_non_finite],
+                self._core_buffer, self._max_grad_norm or 0.0, NON_FINITE[self.on_non_finite],
                 1.0 if self.loss_scale is None else float(self.loss_scale), self._ema_decay)
 
     def _attach(self):
@@ -189,6 +188,22 @@ class Accumulator:
             memory._staged = staged_before
             raise
         net._accumulator = weakref.ref(self)
+
+    @property
+    def max_grad_norm(self) -> float | None:
+        """Limit of the window's gradient norm; may be set while the window is empty."""
+        return self._max_grad_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float | None) -> None:
+        before = self._max_grad_norm
+        _check_norm(value)
+        self._max_grad_norm = value
+        try:
+            self._core.set(*self._options())
+        except BaseException:
+            self._max_grad_norm = before
+            raise
 
     # ---- what is in the window ----
 
@@ -341,7 +356,7 @@ class Accumulator:
 
     def _record(self, raw: dict, micro_losses: list[float]) -> Update:
         skipped = raw["skipped"]
-        norm = None if skipped == 1 else raw["grad_norm"]
+        norm = raw["grad_norm"] if raw["weight"] > 0 else None
         self.last_update = Update(
             update=self.updates, loss=raw["loss_sum"] / raw["weight"] if raw["weight"] > 0 else math.nan, weight=raw["weight"],
             samples=raw["samples"], tokens=raw["elements"], micro_steps=raw["micro_steps"], micro_losses=micro_losses, grad_norm=norm,
@@ -381,7 +396,13 @@ class Accumulator:
             yield self._event("clear", None, ("net.grads", "acc.buffer"), skipped=1.0, loss=record.loss)
             return
         self.normalize()
-        yield self._event("normalize", None, ("net.grads",), weight=self.weight_sum, grad_norm=self._core.get_state()["grad_norm"])
+        state = self._core.get_state()
+        yield self._event("normalize", None, ("net.grads",), weight=self.weight_sum, grad_norm=state["grad_norm"])
+        if self.on_non_finite != "raise" and not math.isfinite(state["grad_norm"]):
+            self._core.clear(True)
+            record = self._record_state(state, skipped=2)
+            yield self._event("clear", None, ("net.grads", "acc.buffer"), skipped=1.0, loss=record.loss)
+            return
         if self.max_grad_norm is not None:
             norm, clipped = self._clip(self.max_grad_norm)
             yield self._event("clip", None, ("net.grads",) * clipped, grad_norm=norm, clipped=float(clipped))
@@ -407,10 +428,8 @@ class Accumulator:
     def accumulate(self) -> bool:
         """Takes the micro-batch into the window: loss, weight, counts, and in a staged window its gradient. True if rejected."""
         rejected = self._core.accumulate()
-        micro_step, loss_sum, total, _ = self._core.sums()
-        loss, weight = self.net._core.sample_losses()
-        total = math.fsum(weight)
-        self._micro_losses.append(math.fsum(loss) / total if total > 0 else math.nan)
+        loss_sum, total = self.net._last_loss
+        self._micro_losses.append(loss_sum / total if total > 0 else math.nan)
         return rejected
 
     def normalize(self) -> float:
@@ -425,19 +444,18 @@ class Accumulator:
     def _clip(self, max_norm):
         if max_norm is None:
             raise ValueError("clip: give max_norm, or make the Accumulator with max_grad_norm=")
-        self._clipped = self._core.clip(float(max_norm))
-        return self._clipped
+        return self._core.clip(float(max_norm))
 
     def _apply(self) -> None:
         """``optimizer.step()`` inside a window."""
         self._set_lr()
-        stage = self.net.stage
         state = self._core.get_state()
         self._core.apply()
-        norm, clipped = self._clipped if stage == "clip" else (state["grad_norm"], False)
+        self._record_state(state, skipped=0)
+
+    def _record_state(self, state: dict, skipped: int) -> Update:
         losses, self._micro_losses = self._micro_losses, []
-        self._record({**state, "weight": state["weight_sum"], "micro_steps": state["micro_step"], "skipped": 0, "clipped": clipped,
-                      "grad_norm": norm, "grad_norm_clipped": norm if not clipped else _norm(self.net.grads)}, losses)
+        return self._record({**state, "weight": state["weight_sum"], "micro_steps": state["micro_step"], "skipped": skipped}, losses)
 
     def clear(self, discard: bool = False) -> None:
         """Empties the window after an update; with ``discard=True`` also one that holds something."""
@@ -453,6 +471,11 @@ class Accumulator:
 
 def _norm(a: np.ndarray) -> float:
     return float(np.sqrt(np.sum(np.square(a, dtype=np.float64))))
+
+
+def _check_norm(value) -> None:
+    if value is not None and not value > 0:
+        raise ValueError(f"max_grad_norm={value}: expected a number above 0, or None for no clipping")
 
 
 def _choose(name: str, value, allowed) -> None:

@@ -95,6 +95,7 @@ class Network:
         self.training = True
         self._inputs = values
         self._written = False
+        self._last_loss = (0.0, 0.0)                         # of the last loss stage
         self._accumulator = None                             # weak reference to the Accumulator at work
         self._node_info, self._value_info = self._core.nodes(), self._core.values()
         info = self._core.params()
@@ -193,7 +194,8 @@ class Network:
             y: targets, one per sample, step or pixel; integers for classes.
             weight: (n,) one weight a sample, or of the shape of the targets; finite, not negative.
         """
-        return self._core.loss(y, weight)
+        self._last_loss = self._core.loss(y, weight)
+        return self._last_loss
 
     def backward(self) -> None:
         """Adds the gradient of the loss sum to ``grads``."""
