@@ -272,7 +272,7 @@ def test_frozen_parameters_have_no_gradient():
 def test_reprs_name_what_there_is():
     net, opt = residual_net()
     text = repr(net)
-    assert "Network: 377 parameters, float32, micro-batches of up to 96, stage 'clear'" in text.replace(str(net.params.size), "377")
+    assert "Network: 377 parameters, float32, micro-batches of up to 96, stage 'clear'" in text
     assert "a.weight" in text and "cross_entropy_loss" in text and "Node('a', linear, x -> (12,))" in repr(net.nodes[0])
     assert repr(net.parameters()["a.bias"]) == "NetworkParameter('a.bias', shape=(12,))"
     assert "AdamW(lr=0.01" in repr(opt) and "micro-step 0 of any" in repr(ga.Accumulator(net, opt))
@@ -280,11 +280,7 @@ def test_reprs_name_what_there_is():
 
 # ---- engines ----
 
-@pytest.mark.parametrize("features", [
-    pytest.param((1, 1), marks=pytest.mark.xfail(strict=True, reason="a matrix with one row or column reaches OpenBLAS with a stride below its width")),
-    pytest.param((1, 3), marks=pytest.mark.xfail(strict=True, reason="as above")),
-    pytest.param((3, 1), marks=pytest.mark.xfail(strict=True, reason="as above")),
-    (3, 2), (17, 33), (64, 10)], ids=str)
+@pytest.mark.parametrize("features", [(1, 1), (1, 3), (3, 1), (3, 2), (17, 33), (64, 10)], ids=str)
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
 def test_the_openblas_engine_agrees(features, dtype, tolerance):
     if ga.info()["openblas"] == "none":
@@ -313,7 +309,6 @@ def test_info_says_what_is_in_use():
 
 # ---- lifetime ----
 
-@pytest.mark.xfail(strict=True, reason="a network and its nodes refer to each other, so its memory waits for the garbage collector")
 def test_a_network_goes_with_its_last_reference():
     gc.collect()
     gc.disable()

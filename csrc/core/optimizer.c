@@ -142,7 +142,6 @@ ga_status ga_optimizer_step(ga_optimizer *o)
         return ga_fail(GA_ESTAGE, "step: this network's gradients belong to an accumulation window; the window applies the update");
     if (net->torn)
         return ga_wrong_stage(net, "step");
-    ga_fold_ties(net);
     ga_optimizer_run(o, 1, 1, 0);
     net->free_updates++;
     net->free_samples = 0;

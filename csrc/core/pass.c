@@ -236,7 +236,7 @@ ga_status ga_run_backward(ga_net *net)
         }
         net->clock = 2 * (2 * net->n_nodes - 1 - i) + 1;
     }
-    if (staged)
+    if (staged || !window)                       /* else when the window is finalised: chains go on over its micro-batches */
         ga_fold_ties(net);
     return GA_OK;
 }

@@ -21,12 +21,12 @@ class NetworkParameter:
         self.name, self.shape, self.frozen = name, shape, frozen
         self.data = net._core.array(_PARAMETERS, offset, shape, False)
         self.grad = None if frozen else net._core.array(_GRADIENTS, offset, shape, False)
-        self._net, self._offset = net, offset
+        self._core, self._offset, self._written = net._core, offset, net._written
 
     def writable(self) -> np.ndarray:
         """A view of ``data`` that can be written. From then on the network looks for changes before every pass."""
-        self._net._written = True
-        return self._net._core.array(_PARAMETERS, self._offset, self.shape, True)
+        self._written.append(self.name)
+        return self._core.array(_PARAMETERS, self._offset, self.shape, True)
 
     def __repr__(self):
         return f"NetworkParameter({self.name!r}, shape={self.shape}{', frozen' if self.frozen else ''})"
@@ -45,7 +45,7 @@ class Node:
 
     def __init__(self, net: "Network", index: int):
         name, kind, inputs, output, params, mixes, *_ = net._node_info[index]
-        self._net, self._output = net, output
+        self._core, self._memory, self._output = net._core, net.memory, output
         self.index, self.name, self.kind, self.mixes_samples = index, name, kind, bool(mixes)
         self.inputs = [net._value_name(v) for v in inputs]
         self.shape = net._value_info[output][0] if output >= 0 else None
@@ -64,12 +64,12 @@ class Node:
     def _view(self, grad: bool) -> np.ndarray:
         if self._output < 0:
             raise AttributeError(f"{self.name} is the loss: it has no output array; see net.sample_losses()")
-        return self._net._core.value(self._output, grad)
+        return self._core.value(self._output, grad)
 
     @property
     def bytes(self) -> dict:
         """Its row of ``net.memory.by_node()``."""
-        return self._net.memory.by_node()[self.index]
+        return self._memory.by_node()[self.index]
 
     def __repr__(self):
         return f"Node({self.name!r}, {self.kind}, {' + '.join(self.inputs)} -> {self.shape})"
@@ -94,7 +94,7 @@ class Network:
         self.micro_batch = memory.micro_batch
         self.training = True
         self._inputs = values
-        self._written = False
+        self._written: list[str] = []                        # parameters that were handed out to be written
         self._last_loss = (0.0, 0.0)                         # of the last loss stage
         self._accumulator = None                             # weak reference to the Accumulator at work
         self._node_info, self._value_info = self._core.nodes(), self._core.values()

@@ -108,6 +108,8 @@ def _trace(module, inputs, loss, dtype, engine, seed) -> tuple[Trace, dict]:
                     raise ValueError("the model returns its input: it has no layer")
                 if loss is not None:
                     loss(output)
+                elif (last := trace.net.nodes()[-1])[3] != output._index:
+                    raise ValueError(f"{last[0]}: nothing uses it; leave it out")
             return trace, values
         except NeedsIntegers as error:
             integers.add(list(values.values()).index(error.index))

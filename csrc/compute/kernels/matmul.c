@@ -71,6 +71,7 @@ typedef struct {
 static const real zeros[WIDE];
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Rows k0..k0+k of panel p of B to `to`, columns beyond n filled with 0. */
 static void pack_panel(const matrix *b, int64_t n, int64_t p, int64_t k0, int64_t k, real *to)
@@ -187,6 +188,8 @@ static void with_blas(int64_t m, int64_t n, int64_t k, matrix a, matrix b, real 
             memcpy(c + i * c_row, bias, (size_t)n * sizeof(real));
     int ta = a.column == 1 ? NO_TRANSPOSE : TRANSPOSE, tb = b.column == 1 ? NO_TRANSPOSE : TRANSPOSE;
     int64_t lda = a.column == 1 ? a.row : a.column, ldb = b.column == 1 ? b.row : b.column;
+    lda = larger(lda, a.column == 1 ? k : m);    /* of a single row the stride does not matter, but is checked */
+    ldb = larger(ldb, b.column == 1 ? n : k);
     real beta = from == FROM_ZERO ? 0 : 1;
 #if GA_REAL_BITS == 32
     ga_blas_table.sgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, 1, a.at, (int)lda, b.at, (int)ldb, beta, c, (int)c_row);

@@ -37,6 +37,10 @@ class Function(Module):
         if not any(isinstance(s, Symbol) for s in inputs):
             return self.forward(*inputs)                     # plain NumPy, to try it out
         trace = inputs[0]._trace
+        if id(self) in trace.functions:
+            raise ValueError(f"{type(self).__name__}: this object is called twice in one network, and what its forward keeps for backward would "
+                             "be overwritten; make one object for each call")
+        trace.functions.add(id(self))
         parameters = [(name, value) for name, value in vars(self).items() if isinstance(value, Parameter)]
         rng = np.random.default_rng(0)
         for _, p in parameters:
@@ -47,10 +51,17 @@ class Function(Module):
         if probe.ndim < 1 or probe.shape[0] != 1:
             raise ValueError(f"{type(self).__name__}: forward of 1 sample returned shape {probe.shape}; the first axis must be the samples")
         sequence = any(s._sequence for s in inputs) and probe.ndim > 1 and probe.shape[1] == inputs[0].shape[0]
-        return trace.add_function(self, self._call, probe.shape[1:], sequence, list(inputs), parameters)
+        owner = object()                                     # stands for this network
+        return trace.add_function(self, lambda *call: self._call(owner, *call), probe.shape[1:], sequence, list(inputs), parameters)
 
-    def _call(self, xs, y, dy, training, params, grads):
-        """Called by the core: y is the output of forward (backward only uses dy)."""
+    _owner = None
+
+    def _call(self, owner, xs, y, dy, training, params, grads):
+        """Called by the core: forward if there is no dy, else backward."""
+        if dy is not None and self._owner is not owner:
+            raise RuntimeError(f"{type(self).__name__}: another network ran this object's forward before this network's backward, so what it kept "
+                               "belongs to the other; give each network a model of its own")
+        self._owner = owner
         self.training = bool(training)
         own = [value for value in vars(self).values() if isinstance(value, Parameter)]
         for p, data, grad in zip(own, params, grads or [None] * len(own)):

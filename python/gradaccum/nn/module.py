@@ -62,8 +62,8 @@ class Trace:
         self.parameters: list[Parameter] = []                # by parameter of the network
         self.node_modules: list[Module | None] = []          # by node
         self._names: dict[str, int] = {}
-        self._modules: list[Module] = []                     # being called, outermost first
-        self._last_key: object = None
+        self._taken = set(self.module_names.values())
+        self.functions: set[int] = set()                     # id(Function) of those called
 
     @contextmanager
     def active(self):
@@ -75,13 +75,14 @@ class Trace:
 
     def _node_name(self, module: "Module | None", kind: str) -> str:
         name = self.module_names.get(id(module)) if module is not None else None
-        if kind.endswith("_loss"):
-            return "loss"
-        counter = name if name else kind
-        self._names[counter] = n = self._names.get(counter, 0) + 1
-        if not name:
-            return f"{kind}_{n}"
-        return name if n == 1 else f"{name}:{n}"             # a layer that is called again
+        counter = "loss" if kind.endswith("_loss") else name or kind
+        while True:
+            self._names[counter] = n = self._names.get(counter, 0) + 1
+            if name:
+                return name if n == 1 else f"{name}:{n}"     # a layer that is called again
+            candidate = "loss" if counter == "loss" and n == 1 else f"{counter}_{n}"
+            if candidate not in self._taken:                 # a layer made in forward() takes no attribute's name
+                return candidate
 
     def _adopt(self, node: int, names: list[Parameter]) -> None:
         indices = self.net.nodes()[node][4]
