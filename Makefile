@@ -69,10 +69,6 @@ valgrind:                   ## valgrind over the C tests
 	$(MAKE) --no-print-directory -f tests/c/Makefile run WRAP="valgrind -q --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite"
 
 coverage: $(VENV)/editable  ## covered lines of C and Python
-	rm -rf build/coverage && mkdir -p build/coverage
-	GRADACCUM_CFLAGS="--coverage -O1" GRADACCUM_LDFLAGS="--coverage" $(PY) setup.py -q build_ext --build-temp build/coverage/o --build-lib build/coverage/lib
-	cp -r python/gradaccum build/coverage/lib/ 2>/dev/null; rm -f build/coverage/lib/gradaccum/_core*.so; \
-	cp "$$(find build/coverage/lib -name '_core*.so' | head -1)" build/coverage/lib/gradaccum/ 2>/dev/null || true
 	$(PY) tools/coverage.py
 
 lint: $(VENV)/editable      ## ruff
