@@ -131,7 +131,8 @@ ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, int64_t bytes[GA_
 /* The caller's memory for a block: at least its bytes, 64-byte aligned, zeroed, alive as long as the network. */
 ga_status ga_net_bind(ga_net *net, ga_block block, void *memory);
 
-typedef struct { const char *name; ga_shape shape; int64_t offset, count; int node, uses, frozen; } ga_param_info;   /* in reals */
+/* offset, count: in reals. order: the axes from slowest to fastest in memory; {0, 1, ...} is row-major. */
+typedef struct { const char *name; ga_shape shape; int64_t offset, count; int node, uses, frozen, order[GA_MAX_RANK]; } ga_param_info;
 typedef struct { const char *name, *kind; int n_inputs, inputs[GA_MAX_INPUTS], output, n_params, params[GA_MAX_PARAMS];
                  int mixes_samples; int64_t saved_bytes, state_offset, state_count; } ga_node_info;
 typedef struct { ga_shape shape; int producer, integer, sequence, has_grad; } ga_value_info;

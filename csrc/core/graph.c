@@ -125,7 +125,7 @@ ga_status ga_net_add_input(ga_net *net, const char *name, const ga_shape *shape,
     return GA_OK;
 }
 
-ga_status ga_node_param(ga_node *node, const char *name, int rank, const int64_t *dim)
+ga_status ga_node_param_stored(ga_node *node, const char *name, int rank, const int64_t *dim, const int *order)
 {
     ga_net *net = node->net;
     int i = node->n_params;
@@ -145,7 +145,7 @@ ga_status ga_node_param(ga_node *node, const char *name, int rank, const int64_t
         if (p >= net->n_params)
             return ga_fail(GA_EVALUE, "%s: there is no parameter %d to share", full, p);
         ga_param *param = &net->param[p];
-        if (memcmp(&param->shape, &shape, sizeof shape))
+        if (memcmp(&param->shape, &shape, sizeof shape) || memcmp(param->order, order, (size_t)rank * sizeof *order))
             return ga_fail(GA_EVALUE, "%s: needs shape %s, but the shared parameter %s has %s", full,
                            ga_shape_text(&shape, a), param->name, ga_shape_text(&param->shape, b));
         status = grow(&net->chain, &net->room_chains, net->n_chains, sizeof *net->chain);
@@ -165,6 +165,7 @@ ga_status ga_node_param(ga_node *node, const char *name, int rank, const int64_t
         ga_param *param = &net->param[net->n_params++];
         *param = (ga_param){.shape = shape, .offset = net->param_count, .count = ga_elements(&shape),
                             .node = node->index, .uses = 1};
+        memcpy(param->order, order, (size_t)rank * sizeof *order);
         strcpy(param->name, full);
         net->param_count += param->count;
         if (net->param_count > GA_MAX_BYTES / 8)
@@ -174,6 +175,11 @@ ga_status ga_node_param(ga_node *node, const char *name, int rank, const int64_t
     node->param[i] = p;
     node->n_params++;
     return GA_OK;
+}
+
+ga_status ga_node_param(ga_node *node, const char *name, int rank, const int64_t *dim)
+{
+    return ga_node_param_stored(node, name, rank, dim, (const int[GA_MAX_RANK]){0, 1, 2, 3});
 }
 
 static ga_status set_options(ga_node *node, const ga_option *options, int n)
@@ -381,7 +387,8 @@ ga_status ga_param_get(const ga_net *net, int i, ga_param_info *out)
     if (i < 0 || i >= net->n_params)
         return ga_fail(GA_EVALUE, "there is no parameter %d", i);
     const ga_param *p = &net->param[i];
-    *out = (ga_param_info){p->name, p->shape, p->offset, p->count, p->node, p->uses, p->frozen};
+    *out = (ga_param_info){p->name, p->shape, p->offset, p->count, p->node, p->uses, p->frozen, {0}};
+    memcpy(out->order, p->order, sizeof out->order);
     return GA_OK;
 }
 

@@ -11,6 +11,7 @@ typedef struct {
     ga_shape shape;
     int64_t offset, count;                       /* in reals, in the flat parameters and gradients */
     int node, uses, frozen;
+    int order[GA_MAX_RANK];                      /* axes from slowest to fastest in memory */
 } ga_param;
 
 typedef struct {                                 /* a use of a parameter beyond its first: a gradient chain of its own */

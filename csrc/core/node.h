@@ -94,6 +94,8 @@ struct ga_node {
 ga_status ga_fail(ga_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A parameter of the layer, in the order of its list; shape as in PyTorch. */
 ga_status ga_node_param(ga_node *node, const char *name, int rank, const int64_t *dim);
+/* The same, kept in memory with the axes in another order, slowest first: views show PyTorch's axes all the same. */
+ga_status ga_node_param_stored(ga_node *node, const char *name, int rank, const int64_t *dim, const int *order);
 /* Product with a check; 0 and an error text if it does not fit 2^62. */
 int ga_product(int64_t a, int64_t b, int64_t *out);
 int64_t ga_elements(const ga_shape *shape);

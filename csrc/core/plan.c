@@ -247,8 +247,10 @@ ga_status ga_net_plan(ga_net *net, int64_t micro_batch, const ga_plan_options *o
     int last = net->loss_node >= 0 ? net->node[net->loss_node]->input[0] : net->node[net->n_nodes - 1]->output;
     for (int v = 0; v < net->n_values; v++)
         if (!net->value[v].consumers && v != last) {
-            int p = net->value[v].producer;
-            return ga_fail(GA_EVALUE, "%s: nothing uses it; leave it out", p >= 0 ? net->node[p]->name : "an input");
+            int p = net->value[v].producer, k = 0;
+            while (k < net->n_inputs && net->input_value[k] != v)
+                k++;
+            return ga_fail(GA_EVALUE, "%s: nothing uses it; leave it out", p >= 0 ? net->node[p]->name : ga_input_name(net, k));
         }
     if (micro_batch > INT32_MAX / (net->length ? net->length : 1))
         return ga_fail(GA_EVALUE, "micro_batch=%lld: more rows than the matrix products can count", (long long)micro_batch);

@@ -121,12 +121,16 @@ static PyObject *param_views(NetObject *self, int node, int gradients)
         ga_param_info p;
         ga_param_get(self->net, info.params[i], &p);
         int block = gradients ? GA_GRADIENTS : GA_PARAMETERS;
-        npy_intp shape[GA_MAX_RANK];
-        for (int d = 0; d < p.shape.rank; d++)
-            shape[d] = p.shape.dim[d];
+        npy_intp shape[GA_MAX_RANK], strides[GA_MAX_RANK], step = 1;
+        for (int d = p.shape.rank - 1; d >= 0; d--) {
+            int axis = p.order[d];
+            shape[axis] = p.shape.dim[axis];
+            strides[axis] = step;
+            step *= shape[axis];
+        }
         char *at = (char *)block_memory(self->block[block]) + p.offset * (self->dtype == GA_FLOAT64 ? 8 : 4);
         PyObject *array = gradients && p.frozen ? Py_NewRef(Py_None)
-                          : block_array(self->block[block], at, p.shape.rank, shape, NULL, real_type(self), gradients);
+                          : block_array(self->block[block], at, p.shape.rank, shape, strides, real_type(self), gradients);
         if (!array || PyList_Append(list, array))
             Py_CLEAR(list);
         Py_XDECREF(array);
@@ -323,6 +327,14 @@ static PyObject *net_allocate(PyObject *object, PyObject *args)
 
 /* ---- looking ---- */
 
+static PyObject *int_list(const int *values, int n)
+{
+    PyObject *list = PyList_New(n);
+    for (int i = 0; list && i < n; i++)
+        PyList_SET_ITEM(list, i, PyLong_FromLong(values[i]));
+    return list;
+}
+
 static PyObject *net_params(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     NetObject *self = (NetObject *)object;
@@ -330,19 +342,12 @@ static PyObject *net_params(PyObject *object, PyObject *Py_UNUSED(ignored))
     for (int i = 0; list && i < ga_net_params(self->net); i++) {
         ga_param_info p;
         ga_param_get(self->net, i, &p);
-        PyObject *item = Py_BuildValue("sNLLiii", p.name, shape_tuple(&p.shape), (long long)p.offset, (long long)p.count, p.node, p.uses, p.frozen);
+        PyObject *item = Py_BuildValue("sNLLiiiN", p.name, shape_tuple(&p.shape), (long long)p.offset, (long long)p.count, p.node, p.uses,
+                                       p.frozen, int_list(p.order, p.shape.rank));
         if (!item || PyList_Append(list, item))
             Py_CLEAR(list);
         Py_XDECREF(item);
     }
-    return list;
-}
-
-static PyObject *int_list(const int *values, int n)
-{
-    PyObject *list = PyList_New(n);
-    for (int i = 0; list && i < n; i++)
-        PyList_SET_ITEM(list, i, PyLong_FromLong(values[i]));
     return list;
 }
 
@@ -583,7 +588,7 @@ static PyMethodDef net_methods[] = {
     {"plan", net_plan, METH_VARARGS, "plan(micro_batch, keep_all, fold_ties)"},
     {"bytes", net_bytes, METH_VARARGS, "bytes(micro_batch) -> dict"},
     {"allocate", net_allocate, METH_VARARGS, "allocate(micro_batch): all blocks"},
-    {"params", net_params, METH_NOARGS, "[(name, shape, offset, count, node, uses, frozen)]"},
+    {"params", net_params, METH_NOARGS, "[(name, shape, offset, count, node, uses, frozen, order)]"},
     {"nodes", net_nodes, METH_NOARGS, "[(name, kind, inputs, output, params, mixes_samples, saved_bytes, state_offset, state_count)]"},
     {"values", net_values, METH_NOARGS, "[(shape, producer, integer, sequence, has_grad)]"},
     {"target", net_target, METH_NOARGS, "(shape, integer, sequence)"},

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Callable, Iterator
 
 import numpy as np
 
 from . import _core
+from ._checks import choice, whole
 from ._core import StageError
 from .network import Network
 from .optim import Optimizer
@@ -141,11 +143,11 @@ class Accumulator:
         if accumulation_steps is not None and effective_batch_size is not None:
             raise ValueError(
                 f"accumulation_steps={accumulation_steps} and effective_batch_size={effective_batch_size} both set the size of a window: give one")
-        _choose("reduction", reduction, REDUCTIONS)
-        _choose("tail", tail, TAILS)
-        _choose("on_non_finite", on_non_finite, NON_FINITE)
+        choice("reduction", reduction, REDUCTIONS)
+        choice("tail", tail, TAILS)
+        choice("on_non_finite", on_non_finite, NON_FINITE)
         own = str(net.dtype)
-        _choose("accumulator", accumulator, (None, own, *BUFFERS))
+        choice("accumulator", accumulator, (None, own, *BUFFERS))
         if accumulator == own:
             accumulator = None
         if ema is not None and not 0 <= ema <= 1:
@@ -162,7 +164,7 @@ class Accumulator:
         self.effective_batch_size = effective_batch_size
         self.micro_batch = net.micro_batch
         if effective_batch_size is not None:
-            n = _whole("effective_batch_size", effective_batch_size)
+            n = whole("effective_batch_size", effective_batch_size)
             steps = -(-n // net.micro_batch)
             self.micro_batch = -(-n // steps)                # as equal as possible
         self._core_buffer = BUFFERS.get(accumulator, 0)
@@ -216,8 +218,8 @@ class Accumulator:
         if callable(k):
             updates = self.updates if hasattr(self, "_core") else 0
             k = k(updates)
-            return _whole(f"accumulation_steps({updates})", k)
-        return None if k is None else _whole("accumulation_steps", k)
+            return whole(f"accumulation_steps({updates})", k)
+        return None if k is None else whole("accumulation_steps", k)
 
     @property
     def micro_step(self) -> int:
@@ -261,7 +263,7 @@ class Accumulator:
         flat = self._core.ema
         if flat is None:
             return None
-        return {name: flat[p._offset:p._offset + p.data.size].reshape(p.shape) for name, p in self.net._parameters.items()}
+        return {name: p.of(flat) for name, p in self.net._parameters.items()}
 
     def _counter(self, name):
         return self._core.get_state()["counters"][name]
@@ -303,21 +305,31 @@ class Accumulator:
             ValueError: more pieces than ``accumulation_steps``. StageError: the window already holds something.
         """
         self._need_optimizer("update")
-        self._set_lr()
+        limit = self._limit("update", y)
         self.net._before()
-        limit = 0 if self.effective_batch_size is not None else self.accumulation_steps or 0
-        raw, losses, weights = self._core.update(self.net._as_inputs(x), y, weight, self.micro_batch, limit)
+        with self._scheduled():
+            raw, losses, weights = self._core.update(self.net._as_inputs(x), y, weight, self.micro_batch, limit or 0)
         self._micro_losses = []
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._record(raw, (losses / weights).tolist())
+
+    def _limit(self, call: str, y) -> int | None:
+        """Micro-batches that a window may have at most."""
+        if self.effective_batch_size is None:
+            return self.accumulation_steps
+        if len(y) > self.effective_batch_size:
+            raise ValueError(f"{call}: got {len(y)} samples, but effective_batch_size is {self.effective_batch_size}: the batch is the window, so give at "
+                             "most that many")
+        return None
 
     # ---- (b) one micro-batch ----
 
     def step(self, x, y, weight=None) -> Step:
         """One micro-batch of at most ``net.micro_batch`` samples; at the boundary also the update."""
         self._need_optimizer("step")
-        if self.micro_step and self._complete():
+        if self.micro_step and self.net.stage == "accumulate" and self._complete():
             raise StageError("step: the window is complete but was not applied; clear(discard=True) drops it")
+        self.accumulation_steps                              # a function of updates may refuse: before anything is added
         self.net._before()
         loss_sum, total, samples, rejected = self._core.add(self.net._as_inputs(x), y, weight)
         loss = loss_sum / total if total > 0 else math.nan
@@ -336,8 +348,8 @@ class Accumulator:
         return self._finish()
 
     def _finish(self) -> Update:
-        self._set_lr()
-        raw = self._core.finish()
+        with self._scheduled():
+            raw = self._core.finish()
         losses, self._micro_losses = self._micro_losses, []
         return self._record(raw, losses)
 
@@ -345,14 +357,23 @@ class Accumulator:
         if self.optimizer is None:
             raise ValueError(f"{call}: this Accumulator was made without an optimizer; give one to update parameters")
 
-    def _set_lr(self):
+    @contextmanager
+    def _scheduled(self):
+        """The learning rate of the schedule for the update inside; the one before it if that fails."""
         if self.schedule is None:
+            yield
             return
+        before = [group["lr"] for group in self.optimizer.groups]
         lr = float(self.schedule(self.updates))
         if not (lr >= 0 and math.isfinite(lr)):
             raise ValueError(f"schedule({self.updates}) = {lr}: expected a finite learning rate, not negative")
-        if lr != self.optimizer.lr:
-            self.optimizer.lr = lr
+        self.optimizer.lr = lr
+        try:
+            yield
+        except BaseException:
+            for i, value in enumerate(before):
+                self.optimizer.set(i, lr=value)
+            raise
 
     def _record(self, raw: dict, micro_losses: list[float]) -> Update:
         skipped = raw["skipped"]
@@ -376,7 +397,7 @@ class Accumulator:
         n, piece = len(y), self.micro_batch
         if self.micro_step:
             raise StageError(f"stages: the window already holds {self.micro_step} micro-batches; flush it or clear(discard=True)")
-        limit = None if self.effective_batch_size is not None else self.accumulation_steps
+        limit = self._limit("stages", y)
         if limit and -(-n // piece) > limit:
             raise ValueError(f"stages: {n} samples in micro-batches of {piece} are {-(-n // piece)} micro-batches, but accumulation_steps is {limit}")
         self.begin()
@@ -448,9 +469,9 @@ class Accumulator:
 
     def _apply(self) -> None:
         """``optimizer.step()`` inside a window."""
-        self._set_lr()
         state = self._core.get_state()
-        self._core.apply()
+        with self._scheduled():
+            self._core.apply()
         self._record_state(state, skipped=0)
 
     def _record_state(self, state: dict, skipped: int) -> Update:
@@ -478,17 +499,6 @@ def _check_norm(value) -> None:
         raise ValueError(f"max_grad_norm={value}: expected a number above 0, or None for no clipping")
 
 
-def _choose(name: str, value, allowed) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r}: expected one of {', '.join(repr(a) for a in allowed)}")
-
-
-def _whole(name: str, value) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name}={value!r}: expected a whole number, at least 1")
-    return int(value)
-
-
 def planned_updates(*, micro_batches: int, accumulation_steps: int, epochs: int = 1, tail: str = "flush") -> int:
     """Number of updates of a run: what a schedule needs to know before it starts.
 
@@ -496,9 +506,9 @@ def planned_updates(*, micro_batches: int, accumulation_steps: int, epochs: int 
         micro_batches: per epoch. accumulation_steps: per update. epochs: number of passes.
         tail: policy at the end of each epoch; "carry" continues the window in the next epoch.
     """
-    _choose("tail", tail, TAILS)
+    choice("tail", tail, TAILS)
     for name, value in (("micro_batches", micro_batches), ("accumulation_steps", accumulation_steps), ("epochs", epochs)):
-        _whole(name, value)
+        whole(name, value)
     if tail == "carry":
         return micro_batches * epochs // accumulation_steps
     per_epoch = -(-micro_batches // accumulation_steps) if tail == "flush" else micro_batches // accumulation_steps

@@ -17,16 +17,28 @@ class NetworkParameter:
         grad: live, read-only view of its gradient in ``net.grads``; None if frozen.
     """
 
-    def __init__(self, net: "Network", name: str, shape: tuple, offset: int, frozen: bool):
+    def __init__(self, net: "Network", name: str, shape: tuple, offset: int, frozen: bool, order: list[int]):
         self.name, self.shape, self.frozen = name, shape, frozen
-        self.data = net._core.array(_PARAMETERS, offset, shape, False)
-        self.grad = None if frozen else net._core.array(_GRADIENTS, offset, shape, False)
         self._core, self._offset, self._written = net._core, offset, net._written
+        self._order, self._count = order, int(np.prod(shape, dtype=np.int64))
+        self.data = self._array(_PARAMETERS, False)
+        self.grad = None if frozen else self._array(_GRADIENTS, False)
+
+    def _array(self, block: int, writable: bool) -> np.ndarray:
+        return self._axes(self._core.array(block, self._offset, (self._count,), writable))
+
+    def _axes(self, flat: np.ndarray) -> np.ndarray:
+        """PyTorch's axes over this parameter's part of memory, which may keep them in another order."""
+        return flat.reshape([self.shape[axis] for axis in self._order]).transpose(np.argsort(self._order))
+
+    def of(self, flat: np.ndarray) -> np.ndarray:
+        """This parameter's part of a flat array such as ``net.grads`` or ``acc.buffer``, as a view with its shape."""
+        return self._axes(flat[self._offset:self._offset + self._count])
 
     def writable(self) -> np.ndarray:
         """A view of ``data`` that can be written. From then on the network looks for changes before every pass."""
         self._written.append(self.name)
-        return self._core.array(_PARAMETERS, self._offset, self.shape, True)
+        return self._array(_PARAMETERS, True)
 
     def __repr__(self):
         return f"NetworkParameter({self.name!r}, shape={self.shape}{', frozen' if self.frozen else ''})"
@@ -111,8 +123,8 @@ class Network:
         for index, name in enumerate(self._param_names):     # layers made inside forward()
             self._all_names.setdefault(name, index)
         self._parameters = {
-            name: NetworkParameter(self, name, shape, offset, bool(frozen))
-            for name, (_, shape, offset, _, _, _, frozen) in zip(self._param_names, info)
+            name: NetworkParameter(self, name, shape, offset, bool(frozen), order)
+            for name, (_, shape, offset, _, _, _, frozen, order) in zip(self._param_names, info)
         }
         count = sum(row[3] for row in info)
         self.params = self._core.array(_PARAMETERS, 0, (count,), False)
@@ -143,8 +155,7 @@ class Network:
     def _initialise(self, trace):
         for index, (parameter, name) in enumerate(zip(trace.parameters, self._param_names)):
             rng = np.random.Generator(np.random.Philox(key=np.array([self.seed, index], dtype=np.uint64)))
-            target = self._parameters[name]
-            self._core.array(_PARAMETERS, target._offset, target.shape, True)[...] = parameter.init(rng, parameter.shape)
+            self._parameters[name]._array(_PARAMETERS, True)[...] = parameter.init(rng, parameter.shape)
         self._core.touch()
 
     def _value_name(self, v: int) -> str:
@@ -255,7 +266,7 @@ class Network:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of all parameters and layer state, with PyTorch's names and layouts; tied ones under each of their names."""
-        out = {name: self._parameters[self._param_names[i]].data.copy() for name, i in self._all_names.items()}
+        out = {name: self._parameters[self._param_names[i]].data.copy(order="C") for name, i in self._all_names.items()}
         return out | {name: self._state_view(name).copy() for name in self._buffers}
 
     def load_state_dict(self, state: Mapping, strict: bool = True) -> None:
@@ -290,8 +301,7 @@ class Network:
             if name in self._buffers:
                 self._state_view(name, True)[...] = array
             else:
-                target = self._parameters[self._param_names[self._all_names[name]]]
-                self._core.array(_PARAMETERS, target._offset, target.shape, True)[...] = array
+                self._parameters[self._param_names[self._all_names[name]]]._array(_PARAMETERS, True)[...] = array
         self._core.touch()
 
     def __repr__(self):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ._checks import sizes, whole
 from ._core import Net
 from .memory import MemoryReport, machine_memory, parse_bytes
 from .network import Network
@@ -55,12 +56,14 @@ def plan(module: Module, *, input_shape=None, inputs=None, loss: Loss | None = N
         raise ValueError(f'keep={keep!r}: expected "all" or None')
     if ties not in ("exact", "fold"):
         raise ValueError(f'ties={ties!r}: expected "exact" or "fold"')
-    if not 0 <= int(seed) < 2**64:
+    if whole("seed", seed, 0) >= 2**64:
         raise ValueError(f"seed={seed}: expected an integer from 0 to 2**64 - 1")
     if (input_shape is None) == (inputs is None):
         raise ValueError("give either input_shape=(...) or inputs={name: shape}")
     if input_shape is not None:
-        inputs = {"x": (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)}
+        inputs = {"x": sizes("input_shape", input_shape)}
+    else:
+        inputs = {name: sizes(f"inputs[{name!r}]", shape) for name, shape in inputs.items()}
     limit = parse_bytes(memory_limit)
 
     def traced(m: int) -> tuple[Trace, dict]:
@@ -96,7 +99,6 @@ def _trace(module, inputs, loss, dtype, engine, seed) -> tuple[Trace, dict]:
         trace = Trace(Net(dtype, engine, seed), module)
         values = {}
         for i, (name, shape) in enumerate(inputs.items()):
-            shape = (shape,) if isinstance(shape, int) else tuple(shape)
             sequence = len(shape) == 2 or (i in integers and len(shape) == 1)
             values[name] = trace.net.add_input(name, shape, i in integers, sequence)
         try:

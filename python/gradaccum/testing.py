@@ -437,11 +437,10 @@ def check_equivalence(net: Network, x, y, weight=None, splits=None) -> Equivalen
         label = f"{len(pieces)} x {pieces[0]}" if len(set(pieces)) == 1 else "+".join(map(str, pieces[:4])) + ("+..." if len(pieces) > 4 else "")
         flat, losses[label], _ = gradient(pieces)
         for name, p in copy.parameters().items():
-            part = slice(p._offset, p._offset + p.data.size)
-            a, b = flat[part].astype(np.float64), full[part].astype(np.float64)
+            a, b = p.of(flat).ravel().astype(np.float64), p.of(full).ravel().astype(np.float64)
             size = float(np.linalg.norm(b))
             rows.append({"split": label, "parameter": name, "max_abs": float(np.abs(a - b).max(initial=0)),
                          "relative": float(np.linalg.norm(a - b)) / (size or 1.0),
                          "cosine": float(a @ b) / (float(np.linalg.norm(a)) * size) if size and np.any(a) else 1.0,
-                         "equal": bool(np.array_equal(flat[part], full[part]))})
+                         "equal": bool(np.array_equal(p.of(flat), p.of(full)))})
     return Equivalence(rows, losses, [node.name for node in copy.nodes if node.mixes_samples])

@@ -1,59 +1,9 @@
-/* The product: register tiles of ROWS x 2 vectors over panels of B that are two vectors wide. */
+/* The product: tiles (tile.h) over panels of B, in blocks that stay in the caches. */
 #include "matmul.h"
 
 enum {
-    WIDE = 2 * LANES,                            /* columns of a panel */
-#if defined __AVX512F__
-    ROWS = 12,                                   /* 24 sums + 2 of B + 1 of A of 32 registers */
-#elif defined __AVX2__
-    ROWS = 6,                                    /* 12 + 2 + 1 of 16 */
-#else
-    ROWS = 4,
-#endif
     DEPTH = 384,                                 /* steps of k per block: a panel block fits the first-level cache */
     BLOCK = 240                                  /* rows of A per block: they stay in the second-level cache */
-};
-
-/* t = start; for k: t += A(., k) B(k, .); C = t.   start has row stride s_row (0: one row for all). */
-typedef void tile_function(int64_t k, const real *a, int64_t a_row, int64_t a_column, const real *b, int64_t b_row,
-                           const real *s, int64_t s_row, real *c, int64_t c_row);
-#define TILE(R)                                                                                                             \
-    static void tile##R(int64_t k, const real *a, int64_t a_row, int64_t a_column, const real *b, int64_t b_row,            \
-                        const real *s, int64_t s_row, real *c, int64_t c_row)                                              \
-    {                                                                                                                       \
-        vec t[R][2];                                                                                                        \
-        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                              \
-            t[i][0] = load(s + i * s_row);                                                                                  \
-            t[i][1] = load(s + i * s_row + LANES);                                                                          \
-        }                                                                                                                   \
-        for (; k > 0; k--, a += a_column, b += b_row) {                                                                     \
-            vec b0 = load(b), b1 = load(b + LANES);                                                                         \
-            _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                          \
-                vec x = broadcast(a[i * a_row]);                                                                            \
-                t[i][0] = multiply_add_vec(x, b0, t[i][0]);                                                                 \
-                t[i][1] = multiply_add_vec(x, b1, t[i][1]);                                                                 \
-            }                                                                                                               \
-        }                                                                                                                   \
-        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                              \
-            store(c + i * c_row, t[i][0]);                                                                                  \
-            store(c + i * c_row + LANES, t[i][1]);                                                                          \
-        }                                                                                                                   \
-    }
-TILE(1) TILE(2) TILE(3) TILE(4)
-#if defined __AVX2__
-TILE(5) TILE(6)
-#endif
-#if defined __AVX512F__
-TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
-#endif
-static tile_function *const tiles[ROWS + 1] = {
-    0, tile1, tile2, tile3, tile4,
-#if defined __AVX2__
-    tile5, tile6,
-#endif
-#if defined __AVX512F__
-    tile7, tile8, tile9, tile10, tile11, tile12,
-#endif
 };
 
 typedef struct {
@@ -67,11 +17,6 @@ typedef struct {
     int row_tasks;                               /* tasks divide rows, else panels */
     int tasks;
 } product;
-
-static const real zeros[WIDE];
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Rows k0..k0+k of panel p of B to `to`, columns beyond n filled with 0. */
 static void pack_panel(const matrix *b, int64_t n, int64_t p, int64_t k0, int64_t k, real *to)
@@ -90,31 +35,6 @@ static void pack_panel(const matrix *b, int64_t n, int64_t p, int64_t k0, int64_
             to[j] = from[j * b->column];
         for (int64_t j = columns; j < WIDE; j++)
             to[j] = 0;
-    }
-}
-
-/* Rows m0..m1 of panel p, steps k0..k0+k; b: that part of the panel. */
-static void multiply_panel(const product *q, int64_t p, int64_t m0, int64_t m1, int64_t k0, int64_t k, const real *b, int64_t b_row)
-{
-    int64_t first = p * WIDE, columns = smaller(WIDE, q->n - first);
-    start from = k0 ? FROM_C : q->from;
-    real edge[ROWS * WIDE];
-    for (int64_t i = m0; i < m1;) {
-        int64_t left = m1 - i, count = (left + ROWS - 1) / ROWS, rows = (left + count - 1) / count;
-        real *c = q->c + i * q->c_row + first;
-        const real *a = q->a.at + i * q->a.row + k0 * q->a.column;
-        if (columns == WIDE) {
-            const real *s = from == FROM_C ? c : from == FROM_BIAS ? q->bias + first : zeros;
-            tiles[rows](k, a, q->a.row, q->a.column, b, b_row, s, from == FROM_C ? q->c_row : 0, c, q->c_row);
-        } else {                                 /* the last, narrower panel goes through a full tile of its own */
-            memset(edge, 0, sizeof edge);
-            for (int64_t r = 0; r < rows && from != FROM_ZERO; r++)
-                memcpy(edge + r * WIDE, from == FROM_C ? c + r * q->c_row : q->bias + first, (size_t)columns * sizeof(real));
-            tiles[rows](k, a, q->a.row, q->a.column, b, b_row, edge, WIDE, edge, WIDE);
-            for (int64_t r = 0; r < rows; r++)
-                memcpy(c + r * q->c_row, edge + r * WIDE, (size_t)columns * sizeof(real));
-        }
-        i += rows;
     }
 }
 
@@ -145,7 +65,9 @@ static void task(void *context, int index, int worker)
                     b_row = q->b.row;
                 } else
                     pack_panel(&q->b, q->n, p, k0, k, panel);
-                multiply_panel(q, p, i, end, k0, k, b, b_row);
+                walk w = {.count = 1, .k = k, .a_row = q->a.row, .a_column = q->a.column, .b_row = b_row};
+                tile_rows(&w, end - i, smaller(WIDE, q->n - p * WIDE), q->a.at + i * q->a.row + k0 * q->a.column, b,
+                          k0 ? FROM_C : q->from, q->bias ? q->bias + p * WIDE : NULL, q->c + i * q->c_row + p * WIDE, q->c_row);
             }
         }
     }

@@ -5,10 +5,9 @@
  * OpenBLAS engine: the same product, equal to rounding only. */
 #ifndef GA_MATMUL_H
 #define GA_MATMUL_H
-#include "../layer.h"
+#include "tile.h"
 
 typedef struct { const real *at; int64_t row, column; } matrix;      /* element (i, j) is at[i * row + j * column] */
-typedef enum { FROM_ZERO, FROM_BIAS, FROM_C } start;                 /* FROM_BIAS: every row starts from bias[n] */
 
 #define matmul GA_NAME(ga_matmul)
 #define matmul_packed GA_NAME(ga_matmul_packed)

@@ -27,8 +27,9 @@ static ga_status linear_plan(ga_node *node)
     ga_status status = ga_node_param(node, "weight", 2, (int64_t[]){out, in});
     if (!status && node->option[BIAS])
         status = ga_node_param(node, "bias", 1, &out);
-    if (!status && node->engine == GA_NATIVE)
-        node->packed_bytes = matmul_packed_count(in, out) * (int64_t)sizeof(real);
+    int64_t packed = matmul_packed_count(in, out);
+    if (!status && node->engine == GA_NATIVE && (packed <= 2 * in * out || packed <= 16384))   /* not for wide fillings */
+        node->packed_bytes = packed * (int64_t)sizeof(real);
     return status;
 }
 

@@ -1,6 +1,7 @@
 """Linear and Identity, Flatten."""
 from __future__ import annotations
 
+from .._checks import whole
 from .module import Layer, Symbol
 from .parameter import Parameter, fan_in_uniform
 
@@ -20,9 +21,7 @@ class Linear(Layer):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
         super().__init__()
-        if in_features < 1 or out_features < 1:
-            raise ValueError(f"Linear: in_features={in_features}, out_features={out_features}; both must be at least 1")
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features, self.out_features = whole("Linear: in_features", in_features), whole("Linear: out_features", out_features)
         self.weight = Parameter((out_features, in_features), fan_in_uniform(in_features))
         self.bias = Parameter((out_features,), fan_in_uniform(in_features)) if bias else None
 

@@ -10,7 +10,7 @@ import numpy as np
 from .module import Layer
 
 _NO_REDUCTION = (
-    "{name}: reduction={value!r} is not an argument here. A loss returns (loss_sum, weight), and the accumulation window divides once, "
+    "{name}: {argument}={value!r} is not an argument here. A loss returns (loss_sum, weight), and the accumulation window divides once, "
     "by the weight of all its micro-batches; a mean inside the loss would be a mean of means, which is wrong for uneven micro-batches. "
     'Choose at the window: Accumulator(..., reduction="mean" | "mean_of_means" | "sum").'
 )
@@ -23,7 +23,7 @@ class Loss(Layer):
         super().__init__()
         for name in ("reduction", "size_average", "reduce"):
             if name in refused:
-                raise ValueError(_NO_REDUCTION.format(name=type(self).__name__, value=refused.pop(name)))
+                raise ValueError(_NO_REDUCTION.format(name=type(self).__name__, argument=name, value=refused.pop(name)))
         if refused:
             raise TypeError(f"{type(self).__name__}: unknown argument {next(iter(refused))!r}")
         if per not in ("element", "sample"):

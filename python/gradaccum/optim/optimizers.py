@@ -92,8 +92,7 @@ class Optimizer:
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """``{parameter: {"exp_avg": view, ...}}``, live and read-only."""
         flat = self._core.states()
-        return {name: {key: a[p._offset:p._offset + p.data.size].reshape(p.shape) for key, a in flat.items()}
-                for name, p in self.net._parameters.items()}
+        return {name: {key: p.of(a) for key, a in flat.items()} for name, p in self.net._parameters.items()}
 
     def step(self) -> None:
         """One update. Inside a window after ``normalize`` (and ``clip``); else with the gradients as they are."""
@@ -115,8 +114,10 @@ class Optimizer:
         if set(state) != set(mine) | {"updates"}:
             raise ValueError(f"{type(self).__name__}.load_state_dict: got {sorted(state)}, expected {sorted(mine)} and updates")
         for name, a in mine.items():
-            if np.shape(state[name]) != a.shape:
-                raise ValueError(f"{type(self).__name__}.load_state_dict: {name} has shape {np.shape(state[name])}, expected {a.shape}")
+            given = np.asarray(state[name])
+            if given.shape != a.shape or given.dtype.kind not in "fiu":
+                raise ValueError(f"{type(self).__name__}.load_state_dict: {name} has shape {given.shape}, expected {a.shape}"
+                                 f"; dtype {given.dtype}, expected real numbers")
         self._core.clock = int(state["updates"])
         for name, a in mine.items():
             a[...] = state[name]
