@@ -226,6 +226,7 @@ static ga_status make_node(ga_net *net, const ga_layer *layer, const char *name,
     node->engine = net->engine;
     node->index = net->n_nodes;
     node->output = -1;
+    node->mixes_samples = (layer->traits & GA_MIXES_SAMPLES) != 0;
     strcpy(node->name, name);
     node->n_inputs = n_inputs;
     for (int k = 0; k < n_inputs; k++) {
@@ -398,7 +399,7 @@ ga_status ga_node_get(const ga_net *net, int i, ga_node_info *out)
         return ga_fail(GA_EVALUE, "there is no node %d", i);
     const ga_node *n = net->node[i];
     *out = (ga_node_info){.name = n->name, .kind = n->layer->kind, .n_inputs = n->n_inputs, .output = n->output,
-                          .n_params = n->n_params, .mixes_samples = (n->layer->traits & GA_MIXES_SAMPLES) != 0,
+                          .n_params = n->n_params, .mixes_samples = n->mixes_samples,
                           .saved_bytes = n->saved_fixed + n->saved_per_sample * net->plan.micro_batch,
                           .state_offset = n->place_state / net->compute->real_bytes, .state_count = n->state_count};
     memcpy(out->inputs, n->input, sizeof out->inputs);

@@ -115,6 +115,7 @@ ga_status ga_wrong_stage(const ga_net *net, const char *call);
 ga_stage ga_resting_stage(const ga_net *net);                /* between micro-batches */
 void ga_zero_gradients(ga_net *net);
 void ga_fold_ties(ga_net *net);
+void ga_commit_layers(ga_net *net);                          /* after an update: running statistics of the window */
 /* optimizer.c */
 void ga_optimizer_run(ga_optimizer *optimizer, double divisor, double factor, int clear);
 /* window.c */

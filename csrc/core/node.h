@@ -62,6 +62,7 @@ struct ga_node {
     ga_shape in[GA_MAX_INPUTS], shape;                       /* per sample */
     int in_sequence[GA_MAX_INPUTS], sequence;                /* dim[0] is time */
     int in_integer[GA_MAX_INPUTS];
+    int mixes_samples;                                       /* GA_MIXES_SAMPLES, unless plan() takes it back */
 
     int n_params, param[GA_MAX_PARAMS], chain[GA_MAX_PARAMS];  /* chain: 0, or 1 + index of the chain of a further use */
     const int *shared;                                       /* while being added */

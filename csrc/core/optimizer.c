@@ -143,6 +143,7 @@ ga_status ga_optimizer_step(ga_optimizer *o)
     if (net->torn)
         return ga_wrong_stage(net, "step");
     ga_optimizer_run(o, 1, 1, 0);
+    ga_commit_layers(net);
     net->free_updates++;
     net->free_samples = 0;
     net->stage = GA_STAGE_CLEAR;

@@ -218,6 +218,13 @@ void ga_fold_ties(ga_net *net)
     }
 }
 
+void ga_commit_layers(ga_net *net)
+{
+    for (int i = 0; i < net->n_nodes; i++)
+        if (net->node[i]->layer->commit)
+            net->node[i]->layer->commit(net->node[i], &net->pass);
+}
+
 ga_status ga_run_backward(ga_net *net)
 {
     ga_window *window = net->window;

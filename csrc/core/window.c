@@ -264,9 +264,7 @@ static void committed(ga_window *window)
     ga_net *net = window->net;
     if (window->ema)
         net->compute->average(net->param_count, window->ema, net->block[GA_PARAMETERS], window->options.ema_decay);
-    for (int i = 0; i < net->n_nodes; i++)
-        if (net->node[i]->layer->commit)
-            net->node[i]->layer->commit(net->node[i], &net->pass);
+    ga_commit_layers(net);
     window->counters.updates++;
 }
 

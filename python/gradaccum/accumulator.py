@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -377,6 +378,8 @@ class Accumulator:
 
     def _record(self, raw: dict, micro_losses: list[float]) -> Update:
         skipped = raw["skipped"]
+        if raw["micro_steps"] > 1:
+            self._warn_of_batch_statistics()
         norm = raw["grad_norm"] if raw["weight"] > 0 else None
         self.last_update = Update(
             update=self.updates, loss=raw["loss_sum"] / raw["weight"] if raw["weight"] > 0 else math.nan, weight=raw["weight"],
@@ -384,6 +387,18 @@ class Accumulator:
             grad_norm_clipped=None if skipped else raw["grad_norm_clipped"], clipped=raw["clipped"],
             lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"])
         return self.last_update
+
+    def _warn_of_batch_statistics(self) -> None:
+        net = self.net
+        if net._warned or not net.training:
+            return
+        net._warned = True
+        mixing = [node.name for node in net.nodes if node.mixes_samples]
+        if mixing:
+            warnings.warn(
+                f"{', '.join(mixing)}: batch statistics are those of a micro-batch, so an accumulated window is not the full batch; GroupNorm has no "
+                "such statistics, GhostBatchNorm2d has the same ones in every split, and running_stats=\"window\" at least keeps the running "
+                "statistics from moving several times per update", UserWarning, stacklevel=4)
 
     # ---- (c) one event per stage ----
 

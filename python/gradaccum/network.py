@@ -107,6 +107,7 @@ class Network:
         self.training = True
         self._inputs = values
         self._written: list[str] = []                        # parameters that were handed out to be written
+        self._warned = False                                 # of batch statistics under accumulation
         self._last_loss = (0.0, 0.0)                         # of the last loss stage
         self._accumulator = None                             # weak reference to the Accumulator at work
         self._node_info, self._value_info = self._core.nodes(), self._core.values()

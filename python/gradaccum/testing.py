@@ -127,19 +127,18 @@ def gradcheck(module: Module, input_shape=None, *, inputs=None, loss: Loss | Non
     worst = 0.0
     for name, (values, gradient) in arrays.items():
         scale = max(float(np.abs(gradient).max(initial=0)), 1e-3)
-        flat, expected = values.reshape(-1), gradient.reshape(-1)
-        for i in rng.permutation(flat.size)[:most]:
-            kept, difference = flat[i], 0.0
+        for i in rng.permutation(values.size)[:most]:
+            index = tuple(int(k) for k in np.unravel_index(i, values.shape))
+            kept, difference = values[index], 0.0
             for steps, factor in ((-2, 1), (-1, -8), (1, 8), (2, -1)):
-                flat[i] = kept + steps * step
+                values[index] = kept + steps * step
                 difference += factor * loss_sum() / (12 * step)
-            flat[i] = kept
-            error = abs(difference - expected[i]) / scale
+            values[index] = kept
+            error = abs(difference - gradient[index]) / scale
             worst = max(worst, error)
             if not error <= tolerance:
-                index = tuple(int(k) for k in np.unravel_index(i, values.shape))
                 raise AssertionError(f"gradcheck {module!r}: {name}{list(index)}: finite differences give {difference:.12g}, backward gives "
-                                     f"{expected[i]:.12g}; relative error {error:.3g}, allowed {tolerance:g}")
+                                     f"{gradient[index]:.12g}; relative error {error:.3g}, allowed {tolerance:g}")
     return worst
 
 

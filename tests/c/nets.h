@@ -9,7 +9,7 @@
 enum { GUARD = 64, IN = 7, HIDDEN = 19, CLASSES = 5 };
 
 /* Zeroed, 64-byte aligned, with GUARD bytes of 0xA5 behind it. */
-static void *block(int64_t bytes)
+static inline void *block(int64_t bytes)
 {
     size_t whole = ((size_t)bytes + GUARD + 63) / 64 * 64;
     char *p = aligned_alloc(64, whole);
@@ -19,7 +19,7 @@ static void *block(int64_t bytes)
     return p;
 }
 
-static int intact(const void *p, int64_t bytes)
+static inline int intact(const void *p, int64_t bytes)
 {
     for (int i = 0; i < GUARD; i++)
         if (((const unsigned char *)p)[bytes + i] != 0xA5)
@@ -28,7 +28,7 @@ static int intact(const void *p, int64_t bytes)
 }
 
 /* Numbers in [-1, 1), the same on every machine. */
-static double noise(uint64_t i)
+static inline double noise(uint64_t i)
 {
     uint64_t z = (i + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -36,7 +36,7 @@ static double noise(uint64_t i)
     return (double)((z ^ z >> 31) >> 11) / 4503599627370496.0 - 1;
 }
 
-static void put(void *array, ga_dtype dtype, int64_t i, double value)
+static inline void put(void *array, ga_dtype dtype, int64_t i, double value)
 {
     if (dtype == GA_FLOAT64)
         ((double *)array)[i] = value;
@@ -53,7 +53,7 @@ typedef struct {
     void *memory[GA_BLOCKS], *state[3], *buffer, *compensation, *ema;
 } run;
 
-static void bind_all(run *r, int64_t micro_batch)
+static inline void bind_all(run *r, int64_t micro_batch)
 {
     int64_t gradient_part, saved;
     CHECK_EQ(ga_net_bytes(r->net, micro_batch, r->bytes, &gradient_part, &saved), GA_OK);
@@ -68,7 +68,7 @@ static void bind_all(run *r, int64_t micro_batch)
 }
 
 /* IN -> linear -> relu -> dropout -> linear -> CLASSES, cross entropy. */
-static run classifier(ga_dtype dtype, int64_t micro_batch, int keep_all)
+static inline run classifier(ga_dtype dtype, int64_t micro_batch, int keep_all)
 {
     run r = {.dtype = dtype, .real = dtype == GA_FLOAT64 ? 8 : 4};
     ga_plan_options options = {.keep_all = keep_all};
@@ -85,9 +85,9 @@ static run classifier(ga_dtype dtype, int64_t micro_batch, int keep_all)
     return r;
 }
 
-static ga_window_options plain(void) { return (ga_window_options){.loss_scale = 1, .ema_decay = -1, .max_grad_norm = 0.5}; }
+static inline ga_window_options plain(void) { return (ga_window_options){.loss_scale = 1, .ema_decay = -1, .max_grad_norm = 0.5}; }
 
-static void add_optimizer(run *r, ga_optimizer_kind kind)
+static inline void add_optimizer(run *r, ga_optimizer_kind kind)
 {
     ga_hyper h = {.lr = 0.05, .weight_decay = 0.1, .momentum = kind == GA_SGD ? 0.9 : 0, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     int *group = calloc((size_t)ga_net_params(r->net) + 1, sizeof *group);
@@ -99,7 +99,7 @@ static void add_optimizer(run *r, ga_optimizer_kind kind)
     }
 }
 
-static void add_window(run *r, const ga_window_options *options)
+static inline void add_window(run *r, const ga_window_options *options)
 {
     int64_t buffer, compensation, ema;
     CHECK_EQ(ga_window_create(r->net, r->optimizer, options, &r->window), GA_OK);
@@ -112,7 +112,7 @@ static void add_window(run *r, const ga_window_options *options)
     CHECK_EQ(ga_window_bind(r->window, r->buffer, r->compensation, r->ema), GA_OK);
 }
 
-static void give_back(run *r)
+static inline void give_back(run *r)
 {
     for (int b = 0; b < GA_BLOCKS; b++)
         CHECK(intact(r->memory[b], r->bytes[b]));
@@ -131,7 +131,7 @@ static void give_back(run *r)
 typedef struct { void *x; int64_t *y; double *weight; int64_t samples; } data;
 
 /* Samples with labels, some of them ignored, and weights, some of them 0. */
-static data make_data(ga_dtype dtype, int64_t samples)
+static inline data make_data(ga_dtype dtype, int64_t samples)
 {
     data d = {block(samples * IN * 8), block(samples * 8), block(samples * 8), samples};
     for (int64_t i = 0; i < samples * IN; i++)
@@ -143,14 +143,14 @@ static data make_data(ga_dtype dtype, int64_t samples)
     return d;
 }
 
-static void free_data(data *d)
+static inline void free_data(data *d)
 {
     free(d->x);
     free(d->y);
     free(d->weight);
 }
 
-static ga_batch rows(const data *d, ga_dtype dtype, int64_t first, int64_t samples)
+static inline ga_batch rows(const data *d, ga_dtype dtype, int64_t first, int64_t samples)
 {
     int64_t real = dtype == GA_FLOAT64 ? 8 : 4;
     return (ga_batch){.samples = samples, .input = {(char *)d->x + first * IN * real}, .target = d->y + first, .weight = d->weight + first};

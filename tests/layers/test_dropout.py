@@ -52,3 +52,15 @@ def test_evaluation_passes_through():
 def test_probability_outside_its_range(p):
     with pytest.raises(ValueError, match=r"p=.*expected a probability in \[0, 1\]"):
         nn.Dropout(p)
+
+
+def test_dropout2d_drops_whole_channels():
+    import numpy as np
+
+    import gradaccum as ga
+
+    check_layer(nn.Dropout2d(0.4), (5, 3, 2))
+    net = ga.plan(nn.Dropout2d(0.5), input_shape=(40, 3, 3), loss=None, micro_batch=2)
+    y = net.forward(np.ones((2, 40, 3, 3)))
+    channels = y.reshape(2, 40, 9)
+    assert ((channels == 0).all(axis=2) | (channels == 2).all(axis=2)).all() and 20 < (channels[:, :, 0] == 0).sum() < 60

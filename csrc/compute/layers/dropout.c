@@ -1,4 +1,5 @@
-/* dropout: y = x / (1 - p) with probability 1 - p, else 0; evaluation: y = x. (Srivastava et al. 2014)
+/* dropout: y = x / (1 - p) with probability 1 - p, else 0; evaluation: y = x (Srivastava et al. 2014). dropout2d: the same for
+ * whole channels of an image (Tompson et al. 2015).
  *
  * The mask is a function of (seed, update, node, sample in the window, element): it is made again in backward instead of being
  * saved, and a sample's mask does not depend on the micro-batch that it came in. */
@@ -11,8 +12,19 @@ static const ga_option_default options[] = {{"p", 0.5}, {NULL, 0}};
 static ga_status dropout_plan(ga_node *node)
 {
     if (!(node->option[P] >= 0 && node->option[P] <= 1))
-        return ga_fail(GA_EVALUE, "%s (dropout): p=%g, expected a probability in [0, 1]", node->name, node->option[P]);
+        return ga_fail(GA_EVALUE, "%s (%s): p=%g, expected a probability in [0, 1]", node->name, node->layer->kind, node->option[P]);
     return same_shape(node);
+}
+
+extern const ga_layer LAYER(dropout2d);
+
+static ga_status dropout2d_plan(ga_node *node)
+{
+    char text[64];
+    if (node->in[0].rank != 3)
+        return ga_fail(GA_EVALUE, "%s (dropout2d): the input has shape %s per sample, expected an image (channels, height, width)", node->name,
+                       ga_shape_text(&node->in[0], text));
+    return dropout_plan(node);
 }
 
 typedef struct { const ga_node *node; const ga_pass *pass; const real *from; real *to; int adds; } job;
@@ -24,12 +36,13 @@ static void dropout_sample(void *context, int s, int worker)
     const uint32_t threshold = (uint32_t)floor(p * 4294967296.0 < 4294967295.0 ? p * 4294967296.0 : 4294967295.0);
     const real keep = p < 1 ? (real)(1 / (1 - p)) : 0;
     int64_t n = output_elements(j->node, j->pass);
+    int64_t channels = j->node->layer == &LAYER(dropout2d) ? features(&j->node->shape) : 0;
     uint64_t stream = random_stream(j->pass->seed, j->pass->update, (uint64_t)j->node->index, (uint64_t)(j->pass->first_sample + s));
     const real *from = j->from + s * n;
     real *to = j->to + s * n;
     (void)worker;
     for (int64_t i = 0; i < n; i++) {
-        real y = random_element(stream, (uint32_t)i) < threshold ? 0 : from[i] * keep;
+        real y = random_element(stream, (uint32_t)(channels ? i % channels : i)) < threshold ? 0 : from[i] * keep;
         to[i] = j->adds ? to[i] + y : y;
     }
 }
@@ -66,4 +79,8 @@ static ga_status dropout_backward(const ga_node *node, const ga_pass *pass)
 const ga_layer LAYER(dropout) = {
     .kind = "dropout", .min_inputs = 1, .max_inputs = 1, .traits = GA_IN_PLACE, .options = options,
     .plan = dropout_plan, .forward = dropout_forward, .backward = dropout_backward,
+};
+const ga_layer LAYER(dropout2d) = {
+    .kind = "dropout2d", .min_inputs = 1, .max_inputs = 1, .traits = GA_IN_PLACE, .options = options,
+    .plan = dropout2d_plan, .forward = dropout_forward, .backward = dropout_backward,
 };

@@ -1,14 +1,19 @@
 """Layers, losses and containers, with PyTorch's names and arguments. They describe; ``ga.plan`` makes the numbers."""
 from . import functional
 from .activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
+from .conv import Conv2d, ConvTranspose2d
 from .dropout import Dropout
 from .function import Function
+from .image import AdaptiveAvgPool2d, AvgPool2d, Cat, Dropout2d, MaxPool2d, Upsample, ZeroPad2d
 from .linear import Flatten, Identity, Linear
 from .loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss
 from .module import Module, ModuleList, Sequential, Symbol
+from .norm import BatchNorm1d, BatchNorm2d, GhostBatchNorm1d, GhostBatchNorm2d, GroupNorm, InstanceNorm2d
 from .parameter import Parameter
 
 __all__ = [
-    "BCEWithLogitsLoss", "CrossEntropyLoss", "Dropout", "Flatten", "Function", "GELU", "Identity", "L1Loss", "LeakyReLU", "Linear",
-    "MSELoss", "Module", "ModuleList", "Parameter", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Symbol", "Tanh", "functional",
+    "AdaptiveAvgPool2d", "AvgPool2d", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "Cat", "Conv2d", "ConvTranspose2d", "CrossEntropyLoss",
+    "Dropout", "Dropout2d", "Flatten", "Function", "GELU", "GhostBatchNorm1d", "GhostBatchNorm2d", "GroupNorm", "Identity", "InstanceNorm2d",
+    "L1Loss", "LeakyReLU", "Linear", "MSELoss", "MaxPool2d", "Module", "ModuleList", "Parameter", "ReLU", "Sequential", "SiLU", "Sigmoid",
+    "Softmax", "Symbol", "Tanh", "Upsample", "ZeroPad2d", "functional",
 ]

@@ -1,7 +1,7 @@
 """Layers without parameters as functions on symbols, for use in ``forward``."""
 from __future__ import annotations
 
-from . import activation, dropout as _dropout, linear
+from . import activation, dropout as _dropout, image, linear
 
 
 def _function(layer, name):
@@ -22,3 +22,10 @@ sigmoid = _function(activation.Sigmoid, "sigmoid")
 softmax = _function(activation.Softmax, "softmax")
 dropout = _function(_dropout.Dropout, "dropout")
 flatten = _function(linear.Flatten, "flatten")
+max_pool2d = _function(image.MaxPool2d, "max_pool2d")
+avg_pool2d = _function(image.AvgPool2d, "avg_pool2d")
+
+
+def cat(inputs):
+    """``nn.Cat()(*inputs)``: a list of symbols along the channels (features)."""
+    return image.Cat()(*inputs)

@@ -21,5 +21,14 @@ def dropout_forward(x, *, p=0.5, training=True, seed=0, update=0, layer=0, sampl
     return x * mask, mask
 
 
+def dropout2d_forward(x, *, p=0.5, training=True, seed=0, update=0, layer=0, sample0=0):
+    """The same for whole channels of images (n, C, H, W)."""
+    mask = dropout_mask(x.shape[:2], p, seed, update, layer, sample0)[:, :, None, None].astype(x.dtype) if training else np.ones_like(x)
+    return x * mask, mask
+
+
 def dropout_backward(dy, mask):
     return (dy * mask,), {}
+
+
+dropout2d_backward = dropout_backward

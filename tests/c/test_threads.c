@@ -1,0 +1,199 @@
+/* The pool: every task once, by workers within their number; several callers; nested calls; forked children. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "nets.h"
+#include "node.h"
+
+enum { TASKS = 1000 };
+
+typedef struct { atomic_int done[TASKS]; atomic_int outside, nested; int threads; } record;
+
+static void count(void *context, int index, int worker)
+{
+    record *r = context;
+    atomic_fetch_add(&r->done[index], 1);
+    if (worker < 0 || worker >= r->threads)
+        atomic_fetch_add(&r->outside, 1);
+}
+
+static void each_task_runs_once(void)
+{
+    static record r;
+    for (int round = 0; round < 60; round++)
+        for (int threads = 1; threads <= 9; threads += round % 3 + 1) {
+            int tasks = round % 7 == 0 ? 0 : 1 + (round * 31 + threads * 7) % TASKS;
+            memset(&r, 0, sizeof r);
+            r.threads = threads;
+            ga_parallel(threads, tasks, count, &r);
+            for (int i = 0; i < TASKS; i++)
+                CHECK_EQ(atomic_load(&r.done[i]), i < tasks);
+            CHECK_EQ(atomic_load(&r.outside), 0);
+        }
+}
+
+static void inner(void *context, int index, int worker)
+{
+    (void)index;
+    atomic_fetch_add((atomic_int *)context, 1);
+    CHECK_EQ(worker, 0);                                     /* the pool is taken: the caller works alone */
+}
+
+static void outer(void *context, int index, int worker)
+{
+    record *r = context;
+    (void)worker;
+    atomic_fetch_add(&r->done[index], 1);
+    ga_parallel(4, 10, inner, &r->nested);
+}
+
+static void tasks_may_have_tasks(void)
+{
+    static record r;
+    memset(&r, 0, sizeof r);
+    ga_parallel(4, 50, outer, &r);
+    CHECK_EQ(atomic_load(&r.nested), 500);
+}
+
+static void *caller(void *argument)
+{
+    record *r = argument;
+    for (int round = 0; round < 200; round++) {
+        memset(r, 0, sizeof *r);
+        r->threads = 3;
+        ga_parallel(3, 37, count, r);
+        for (int i = 0; i < TASKS; i++)
+            CHECK_EQ(atomic_load(&r->done[i]), i < 37);
+        CHECK_EQ(atomic_load(&r->outside), 0);
+    }
+    return NULL;
+}
+
+static void several_callers(void)
+{
+    static record r[4];
+    pthread_t thread[4];
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(pthread_create(&thread[i], NULL, caller, &r[i]), 0);
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(pthread_join(thread[i], NULL), 0);
+}
+
+/* A network wide enough that its products are divided. */
+static void *train(int updates)
+{
+    enum { WIDTH = 160, SAMPLES = 96 };
+    run r = {.dtype = GA_FLOAT32, .real = 4};
+    int v, n;
+    CHECK_EQ(ga_net_create(GA_FLOAT32, GA_NATIVE, 1, &r.net), GA_OK);
+    CHECK_EQ(ga_net_add_input(r.net, "x", &(ga_shape){1, {WIDTH}}, 0, 0, &v), GA_OK);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(ga_net_add_node(r.net, "linear", "fc", &(ga_option){"out_features", WIDTH}, 1, &v, 1, NULL, &n, &v), GA_OK);
+        CHECK_EQ(ga_net_add_node(r.net, "gelu", "gelu", NULL, 0, &v, 1, NULL, &n, &v), GA_OK);
+    }
+    CHECK_EQ(ga_net_add_node(r.net, "mse_loss", "loss", NULL, 0, &v, 1, NULL, &n, &v), GA_OK);
+    CHECK_EQ(ga_net_plan(r.net, SAMPLES, &(ga_plan_options){0}), GA_OK);
+    bind_all(&r, SAMPLES);
+    ga_window_options options = plain();
+    add_optimizer(&r, GA_ADAM);
+    add_window(&r, &options);
+    float *x = block(SAMPLES * WIDTH * 4), *y = block(SAMPLES * WIDTH * 4);
+    for (int i = 0; i < SAMPLES * WIDTH; i++)
+        x[i] = (float)noise((uint64_t)i), y[i] = (float)noise((uint64_t)i + 99999);
+    ga_batch b = {.samples = SAMPLES, .input = {x}, .target = y};
+    ga_update u;
+    for (int i = 0; i < updates; i++)
+        CHECK_EQ(ga_window_update(r.window, &b, SAMPLES - i % 2, NULL, NULL, &u), GA_OK);
+    void *result = block(r.count * 4);
+    memcpy(result, r.memory[GA_PARAMETERS], (size_t)(r.count * 4));
+    free(x), free(y);
+    give_back(&r);
+    return result;
+}
+
+enum { COUNT = 3 * (160 * 160 + 160) * 4 };
+
+static int trains_the_same(const void *expected)
+{
+    void *p = train(3);
+    int same = !memcmp(p, expected, COUNT);
+    free(p);
+    return same;
+}
+
+static void *trainer(void *expected)
+{
+    for (int i = 0; i < 2; i++)
+        CHECK(trains_the_same(expected));
+    return NULL;
+}
+
+static void networks_in_several_threads(void)
+{
+    CHECK_EQ(ga_set_threads(1), GA_OK);
+    void *expected = train(3);
+    for (int threads = 1; threads <= 3; threads++) {
+        CHECK_EQ(ga_set_threads(threads), GA_OK);
+        pthread_t thread[3];
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(pthread_create(&thread[i], NULL, trainer, expected), 0);
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(pthread_join(thread[i], NULL), 0);
+    }
+    free(expected);
+}
+
+/* Whether a child, and its children, train as their parent did, within two minutes. A good one ends by SIGKILL: what other
+ * threads owned when it was made is lost in it, and a leak checker would count that at a normal end. */
+static int child(const void *expected, int depth)
+{
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(120);
+        int good = trains_the_same(expected) && (!depth || child(expected, depth - 1));
+        kill(getpid(), good ? SIGKILL : SIGABRT);
+    }
+    int status;
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+static atomic_int stop;
+static void *busy(void *expected)
+{
+    while (!atomic_load(&stop))
+        CHECK(trains_the_same(expected));
+    return NULL;
+}
+
+static void forks(void)
+{
+    CHECK_EQ(ga_set_threads(2), GA_OK);
+    void *expected = train(3);
+    for (int i = 0; i < 3; i++)
+        CHECK(child(expected, i));
+    CHECK(trains_the_same(expected));
+    pthread_t thread;                                        /* fork while another thread has the pool */
+    CHECK_EQ(pthread_create(&thread, NULL, busy, expected), 0);
+    for (int i = 0; i < 5; i++) {
+        usleep(2000);
+        CHECK(child(expected, 0));
+    }
+    atomic_store(&stop, 1);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK(trains_the_same(expected));
+    free(expected);
+}
+
+int main(void)
+{
+    each_task_runs_once();
+    tasks_may_have_tasks();
+    several_callers();
+    networks_in_several_threads();
+    forks();
+    return 0;
+}
