@@ -109,6 +109,10 @@ ga_status ga_net_add_function(ga_net *net, const char *name, ga_function functio
                               int sequence, const int *inputs, int n_inputs, const char *const *param_names,
                               const ga_shape *param_shapes, int n_params, int *node, int *value);
 
+/* Nodes that are added from now on form segment `segment` (1, 2, ...; 0: none). What backward needs of a segment is computed again
+ * in backward instead of being kept: less memory, one more forward of the segment (Chen et al. 2016), the same bits. */
+ga_status ga_net_segment(ga_net *net, int segment);
+
 /* Parameters that the optimizer leaves alone and backward skips. */
 ga_status ga_net_freeze(ga_net *net, int param, int frozen);
 
@@ -118,16 +122,20 @@ typedef enum {
     GA_PARAMETERS, GA_GRADIENTS, GA_ACTIVATIONS, GA_STATE, GA_PACKED, GA_WORKSPACE, GA_BLOCKS
 } ga_block;
 
+typedef enum { GA_RECOMPUTE_SEGMENTS, GA_RECOMPUTE_SQRT, GA_RECOMPUTE_NONE } ga_recompute;   /* those given; about sqrt(n) equal ones */
 typedef struct {
     int keep_all;               /* no reuse of activation memory: every view stays valid, more bytes */
+    ga_recompute recompute;
     int fold_ties;              /* one gradient for all uses of a shared parameter: fewer bytes, its bits depend on the split */
 } ga_plan_options;
 
 /* Sizes and places for micro-batches of up to `micro_batch` samples. Nothing is allocated but the plan itself. */
 ga_status ga_net_plan(ga_net *net, int64_t micro_batch, const ga_plan_options *options);
-/* Bytes of each block if the network were planned for `micro_batch`; of ACTIVATIONS, the part that only gradients need goes
- * to *gradient_part, and what reuse saved to *saved. Does not change the plan. */
-ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, int64_t bytes[GA_BLOCKS], int64_t *gradient_part, int64_t *saved);
+/* Bytes of each block if the network were planned for `micro_batch`, and of ACTIVATIONS the part that only gradients need, and what
+ * reuse saved. Does not change the plan. */
+typedef struct { int64_t bytes[GA_BLOCKS], gradient_part, reuse_saved; int recomputed; } ga_bytes;   /* recomputed: nodes that run twice */
+ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, ga_recompute recompute, ga_bytes *out);
+ga_recompute ga_net_recompute(const ga_net *net);
 /* The caller's memory for a block: at least its bytes, 64-byte aligned, zeroed, alive as long as the network. */
 ga_status ga_net_bind(ga_net *net, ga_block block, void *memory);
 

@@ -224,6 +224,7 @@ static ga_status make_node(ga_net *net, const ga_layer *layer, const char *name,
     node->layer = layer;
     node->net = net;
     node->engine = net->engine;
+    node->segment = net->segment;
     node->index = net->n_nodes;
     node->output = -1;
     node->mixes_samples = (layer->traits & GA_MIXES_SAMPLES) != 0;
@@ -367,6 +368,14 @@ ga_status ga_net_add_function(ga_net *net, const char *name, ga_function functio
 }
 
 /* ---- queries ---- */
+
+ga_status ga_net_segment(ga_net *net, int segment)
+{
+    if (net->planned || segment < 0)
+        return ga_fail(GA_EVALUE, "segment %d: give segments from 1 while the network is described", segment);
+    net->segment = segment;
+    return GA_OK;
+}
 
 ga_status ga_net_freeze(ga_net *net, int param, int frozen)
 {

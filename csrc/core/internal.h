@@ -26,23 +26,27 @@ typedef struct {
     int consumers;
 } ga_value;
 
-/* A piece of the activation block and the time it is alive. Times: node i runs forward at 2i..2i+1, backward at
- * 2(2N-1-i)..; inputs are written at -1. */
+/* What runs when. Step t of a plan takes the times 2t and 2t + 1; inputs are written at -1. */
+typedef enum { GA_STEP_FORWARD, GA_STEP_AGAIN, GA_STEP_BACKWARD } ga_step_kind;
+typedef struct { int node; ga_step_kind kind; } ga_step;
+
+/* A piece of the activation block and when it is alive: once, or in a recomputed segment a second time. */
+typedef struct { int birth, death; } ga_life;                /* birth > death: never */
 typedef struct {
     int64_t bytes, offset;
-    int birth, death;                            /* its own */
-    int from, to;                                /* of all that share its memory */
-    int root;                                    /* the piece whose memory this one shares (in place), or itself */
+    ga_life life[2];                                         /* its own */
+    ga_life all[2];                                          /* of all that share its memory */
+    int root;                                                /* the piece whose memory this one shares (in place), or itself */
 } ga_piece;
 
 typedef struct {
     int64_t micro_batch;
     ga_plan_options options;
-    int64_t bytes[GA_BLOCKS];
-    int64_t gradient_part, reuse_saved;
-    int threads;                                 /* that the workspace is for */
-    int n_pieces;
-    ga_piece *piece;                             /* values, their gradients, saved of nodes, the loss's four arrays */
+    ga_bytes size;
+    int threads;                                             /* that the workspace is for */
+    int n_pieces, n_steps;
+    ga_piece *piece;                                         /* values, their gradients, saved of nodes, the loss's four arrays */
+    ga_step *step;
 } ga_plan;
 
 struct ga_net {
@@ -61,6 +65,7 @@ struct ga_net {
     char input_name[GA_MAX_INPUTS][GA_MAX_NAME];
     int64_t param_count, chain_count;            /* reals */
     int loss_node;                               /* -1: none */
+    int segment;                                 /* of nodes being added */
     int64_t length;                              /* planned time steps, 0: no sequence */
 
     int planned, mapped;                         /* plan made; node pointers set */
@@ -69,7 +74,7 @@ struct ga_net {
 
     ga_stage stage;
     ga_pass pass;                                /* of the micro-batch at hand */
-    int clock;                                   /* last time (see ga_piece) that ran */
+    int clock;                                   /* last time (see ga_step) that ran */
     int training;
     int stale_packed;
     double loss_sum, weight;                     /* of the micro-batch at hand */

@@ -16,6 +16,7 @@ typedef struct {
     double scale;                /* factor of the loss at the start of backward */
     int weight_per_element;
     int threads;
+    int again;                   /* a forward that repeats one: statistics are not collected twice */
 } ga_pass;
 
 /* Traits of a layer, for the plan. */
@@ -54,7 +55,7 @@ struct ga_node {
     const ga_layer *layer;
     ga_net *net;
     char name[GA_MAX_NAME];
-    int index;
+    int index, segment;
     ga_engine engine;
     double option[GA_MAX_OPTIONS];
 

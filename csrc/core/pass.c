@@ -199,7 +199,7 @@ ga_status ga_run_loss(ga_net *net, const ga_batch *batch)
 
 void ga_zero_gradients(ga_net *net)
 {
-    memset(net->block[GA_GRADIENTS], 0, (size_t)net->plan.bytes[GA_GRADIENTS]);
+    memset(net->block[GA_GRADIENTS], 0, (size_t)net->plan.size.bytes[GA_GRADIENTS]);
 }
 
 /* A parameter used in several places has one gradient chain a use; here they become one sum, in the order of the nodes. */
@@ -232,16 +232,18 @@ ga_status ga_run_backward(ga_net *net)
     net->pass.scale = window ? ga_window_seed(window, net->weight) : 1;
     if (staged)
         ga_zero_gradients(net);
-    for (int i = net->n_nodes - 1; i >= 0 && net->weight > 0; i--) {   /* no weight: nothing to add, not even 0 * infinity */
-        const ga_node *node = net->node[i];
+    for (int t = net->n_nodes; t < net->plan.n_steps && net->weight > 0; t++) {   /* no weight: nothing to add, not even 0 * infinity */
+        const ga_node *node = net->node[net->plan.step[t].node];
         if (node->output >= 0 && !net->value[node->output].needs_grad)
             continue;
-        ga_status status = node->layer->backward(node, &net->pass);
+        net->pass.again = net->plan.step[t].kind == GA_STEP_AGAIN;
+        ga_status status = net->pass.again ? node->layer->forward(node, &net->pass) : node->layer->backward(node, &net->pass);
+        net->pass.again = 0;
         if (status) {
             net->torn = 1;
             return status;
         }
-        net->clock = 2 * (2 * net->n_nodes - 1 - i) + 1;
+        net->clock = 2 * t + 1;
     }
     if (staged || !window)                       /* else when the window is finalised: chains go on over its micro-batches */
         ga_fold_ties(net);

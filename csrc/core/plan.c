@@ -14,13 +14,13 @@ static int value_piece(const ga_net *net, int value) { (void)net; return value; 
 static int grad_piece(const ga_net *net, int value) { return net->n_values + value; }
 static int saved_piece(const ga_net *net, int node) { return 2 * net->n_values + node; }
 static int loss_piece(const ga_net *net, int which) { return 2 * net->n_values + net->n_nodes + which; }
-static int forward_time(int node) { return 2 * node; }
-static int backward_time(const ga_net *net, int node) { return 2 * (2 * net->n_nodes - 1 - node); }
 
 void ga_plan_free(ga_plan *plan)
 {
     free(plan->piece);
+    free(plan->step);
     plan->piece = NULL;
+    plan->step = NULL;
 }
 
 static int64_t align(int64_t n) { return (n + GA_ALIGN - 1) / GA_ALIGN * GA_ALIGN; }
@@ -58,52 +58,130 @@ static void find_gradients(ga_net *net)
     }
 }
 
-/* When each piece is alive. */
-static void set_times(const ga_net *net, ga_plan *plan)
+/* ---- what runs when ---- */
+
+/* The segment of a node; nodes of one segment follow each other. */
+static int segment_of(const ga_net *net, const ga_plan *plan, int i)
 {
-    int end = 4 * net->n_nodes + 1;
+    if (plan->options.recompute == GA_RECOMPUTE_NONE || i == net->loss_node)
+        return 0;
+    if (plan->options.recompute == GA_RECOMPUTE_SEGMENTS)
+        return net->node[i]->segment;
+    int n = net->n_nodes - (net->loss_node >= 0), length = 1;
+    while (length * length < n)
+        length++;
+    return 1 + i / length;
+}
+
+/* Whether backward needs what node i computes a second time: its output, or what it saved. */
+static int needed_again(const ga_net *net, const ga_plan *plan, int i)
+{
+    const ga_node *node = net->node[i];
+    if (node->layer->traits & GA_READS_OUTPUT || node->saved_fixed || node->saved_per_sample)
+        return 1;
+    for (int j = i + 1; j < net->n_nodes && segment_of(net, plan, j) == segment_of(net, plan, i); j++)
+        for (int k = 0; k < net->node[j]->n_inputs; k++)
+            if (net->node[j]->input[k] == node->output && (net->node[j]->layer->traits & GA_READS_INPUT || needed_again(net, plan, j)))
+                return 1;
+    return 0;
+}
+
+/* forward of all nodes; then backward in reverse, each segment after it was computed again. */
+static int make_steps(const ga_net *net, ga_plan *plan)
+{
+    int n = net->n_nodes;
+    plan->step = malloc((size_t)(3 * n) * sizeof *plan->step);
+    if (!plan->step)
+        return 0;
+    for (int i = 0; i < n; i++)
+        plan->step[plan->n_steps++] = (ga_step){i, GA_STEP_FORWARD};
+    for (int last = n - 1, first; last >= 0; last = first - 1) {
+        int segment = segment_of(net, plan, last);
+        first = last;
+        while (segment && first > 0 && segment_of(net, plan, first - 1) == segment)
+            first--;
+        for (int i = first; segment && i <= last; i++)
+            if (needed_again(net, plan, i)) {
+                plan->step[plan->n_steps++] = (ga_step){i, GA_STEP_AGAIN};
+                plan->size.recomputed++;
+            }
+        for (int i = last; i >= first; i--)
+            plan->step[plan->n_steps++] = (ga_step){i, GA_STEP_BACKWARD};
+    }
+    return 1;
+}
+
+static void lives_until(ga_life *life, int time)
+{
+    if (time >= 0 && time + 1 > life->death)
+        life->death = time + 1;
+}
+
+/* When each piece is alive. What a segment computes is alive during forward as far as others read it, and again from its
+ * second computation to its last reader in backward. */
+static void set_lives(const ga_net *net, ga_plan *plan)
+{
+    int end = 2 * plan->n_steps + 1, n = net->n_nodes;
+    const ga_life never = {end + 1, -2};
+    int *forward = plan->piece ? malloc((size_t)(3 * n) * sizeof *forward) : NULL, *again = forward + n, *backward = again + n;
+    if (!forward)
+        return;
+    for (int i = 0; i < 3 * n; i++)
+        forward[i] = -1;
+    for (int t = 0; t < plan->n_steps; t++)
+        forward[plan->step[t].kind * n + plan->step[t].node] = 2 * t;
     for (int v = 0; v < net->n_values; v++) {
         const ga_value *value = &net->value[v];
         ga_piece *x = &plan->piece[value_piece(net, v)], *dx = &plan->piece[grad_piece(net, v)];
-        int p = value->producer;
-        x->birth = p < 0 ? -1 : forward_time(p);
-        x->death = x->birth + 1;
+        int p = value->producer, home = p < 0 ? 0 : segment_of(net, plan, p);
+        x->life[0] = (ga_life){p < 0 ? -1 : forward[p], p < 0 ? 0 : forward[p] + 1};
+        x->life[1] = home && again[p] >= 0 ? (ga_life){again[p], again[p] + 1} : never;
+        dx->life[0] = (ga_life){end, p < 0 ? end : backward[p] + 1};
+        dx->life[1] = never;
         if (p >= 0 && net->node[p]->layer->traits & GA_READS_OUTPUT)
-            x->death = backward_time(net, p) + 1;
-        dx->birth = end;
-        dx->death = p < 0 ? end : backward_time(net, p) + 1;
-        for (int i = 0; i < net->n_nodes; i++)
+            lives_until(&x->life[home ? 1 : 0], backward[p]);
+        for (int i = 0; i < n; i++)
             for (int k = 0; k < net->node[i]->n_inputs; k++) {
                 if (net->node[i]->input[k] != v)
                     continue;
                 unsigned traits = net->node[i]->layer->traits;
-                int last = traits & GA_READS_INPUT ? backward_time(net, i) + 1 : forward_time(i) + 1;
-                x->death = last > x->death ? last : x->death;
-                dx->birth = backward_time(net, i) < dx->birth ? backward_time(net, i) : dx->birth;
+                ga_life *later = &x->life[home && segment_of(net, plan, i) == home ? 1 : 0];
+                lives_until(&x->life[0], forward[i]);
+                lives_until(later, again[i]);
+                if (traits & GA_READS_INPUT)
+                    lives_until(later, backward[i]);
+                if (backward[i] < dx->life[0].birth)
+                    dx->life[0].birth = backward[i];
                 if (traits & GA_IS_LOSS)
-                    x->death = end;                  /* the prediction stays readable */
+                    x->life[0].death = end;          /* the prediction stays readable */
             }
         if (!value->consumers)
-            x->death = end;
+            x->life[0].death = end;
     }
-    for (int i = 0; i < net->n_nodes; i++) {
+    for (int i = 0; i < n; i++) {
         ga_piece *saved = &plan->piece[saved_piece(net, i)];
-        saved->birth = forward_time(i);
-        saved->death = backward_time(net, i) + 1;
+        int twice = segment_of(net, plan, i) != 0;
+        saved->life[0] = (ga_life){forward[i], twice ? forward[i] + 1 : backward[i] + 1};
+        saved->life[1] = twice ? (ga_life){again[i], backward[i] + 1} : never;
+        if (twice && again[i] < 0)
+            saved->life[1] = never;
     }
     for (int i = 0; i < LOSS_PIECES; i++) {
-        plan->piece[loss_piece(net, i)].birth = -1;
-        plan->piece[loss_piece(net, i)].death = end;
+        plan->piece[loss_piece(net, i)].life[0] = (ga_life){-1, end};
+        plan->piece[loss_piece(net, i)].life[1] = never;
     }
+    free(forward);
 }
 
 static void share(ga_plan *plan, int piece, int with)
 {
     int root = plan->piece[with].root;
     plan->piece[piece].root = root;
-    ga_piece *r = &plan->piece[root], *p = &plan->piece[piece];
-    r->from = p->birth < r->from ? p->birth : r->from;
-    r->to = p->death > r->to ? p->death : r->to;
+    for (int i = 0; i < 2; i++) {
+        ga_life *r = &plan->piece[root].all[i], p = plan->piece[piece].life[i];
+        r->birth = p.birth < r->birth ? p.birth : r->birth;
+        r->death = p.death > r->death ? p.death : r->death;
+    }
 }
 
 /* An output that overwrites its input, and a gradient that overwrites the output's: only where nobody reads the old one later. */
@@ -114,7 +192,8 @@ static void share_in_place(const ga_net *net, ga_plan *plan)
         const ga_value *x = &net->value[node->input[0]];
         if (!(node->layer->traits & GA_IN_PLACE) || node->output < 0 || x->consumers != 1 || x->producer < 0
             || node->layer->traits & GA_READS_INPUT || net->node[x->producer]->layer->traits & GA_READS_OUTPUT
-            || ga_elements(&x->shape) != ga_elements(&node->shape))
+            || ga_elements(&x->shape) != ga_elements(&node->shape)
+            || segment_of(net, plan, x->producer) != segment_of(net, plan, i))
             continue;
         share(plan, value_piece(net, node->output), value_piece(net, node->input[0]));
     }
@@ -126,6 +205,15 @@ static void share_in_place(const ga_net *net, ga_plan *plan)
             continue;
         share(plan, grad_piece(net, node->input[0]), grad_piece(net, node->output));
     }
+}
+
+static int together(const ga_piece *p, const ga_piece *q)
+{
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++)
+            if (p->all[i].birth <= q->all[j].death && q->all[j].birth <= p->all[i].death)
+                return 1;
+    return 0;
 }
 
 typedef struct { int64_t bytes; int index; } entry;
@@ -158,8 +246,7 @@ static int64_t place(const ga_net *net, ga_plan *plan, int with_gradients)
         p->offset = 0;
         for (int j = 0; j < placed;) {               /* `done` is in the order of offsets */
             const ga_piece *q = &plan->piece[done[j]];
-            int together = p->from <= q->to && q->from <= p->to;
-            if (together && p->offset < q->offset + q->bytes && q->offset < p->offset + p->bytes)
+            if (together(p, q) && p->offset < q->offset + q->bytes && q->offset < p->offset + p->bytes)
                 p->offset = q->offset + q->bytes;
             j++;
         }
@@ -186,7 +273,7 @@ static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan
     if (micro_batch < 1)
         return ga_fail(GA_EVALUE, "micro_batch=%lld: expected at least 1 sample", (long long)micro_batch);
     plan->piece = calloc((size_t)plan->n_pieces, sizeof *plan->piece);
-    if (!plan->piece)
+    if (!plan->piece || !make_steps(net, plan))
         return ga_fail(GA_EMEMORY, "no memory for the plan");
 
     for (int v = 0; v < net->n_values; v++) {
@@ -202,9 +289,9 @@ static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan
         fits &= size(micro_batch, node->saved_per_sample, node->saved_fixed, &plan->piece[saved_piece(net, i)].bytes);
         fits &= size(micro_batch, node->work_per_sample, node->work_fixed, &work);
         fits &= size(threads, align(node->work_per_thread), 0, &one);
-        plan->bytes[GA_WORKSPACE] = work + one > plan->bytes[GA_WORKSPACE] ? work + one : plan->bytes[GA_WORKSPACE];
-        plan->bytes[GA_STATE] += align(node->state_count * real);
-        plan->bytes[GA_PACKED] += align(node->packed_bytes);
+        plan->size.bytes[GA_WORKSPACE] = work + one > plan->size.bytes[GA_WORKSPACE] ? work + one : plan->size.bytes[GA_WORKSPACE];
+        plan->size.bytes[GA_STATE] += align(node->state_count * real);
+        plan->size.bytes[GA_PACKED] += align(node->packed_bytes);
     }
     if (net->loss_node >= 0) {
         const ga_node *loss = net->node[net->loss_node];
@@ -214,15 +301,16 @@ static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan
         fits &= size(micro_batch, 8, 0, &plan->piece[loss_piece(net, LOSS)].bytes);
         fits &= size(micro_batch, 8, 0, &plan->piece[loss_piece(net, LOSS_WEIGHT)].bytes);
     }
-    plan->bytes[GA_PARAMETERS] = net->param_count * real;
-    plan->bytes[GA_GRADIENTS] = (net->param_count + (options->fold_ties ? 0 : net->chain_count)) * real;
+    plan->size.bytes[GA_PARAMETERS] = net->param_count * real;
+    plan->size.bytes[GA_GRADIENTS] = (net->param_count + (options->fold_ties ? 0 : net->chain_count)) * real;
 
-    set_times(net, plan);
+    set_lives(net, plan);
     for (int i = 0; i < plan->n_pieces; i++) {
         ga_piece *p = &plan->piece[i];
         p->root = i;
-        p->from = options->keep_all ? -1 : p->birth;
-        p->to = options->keep_all ? INT_MAX : p->death;
+        memcpy(p->all, p->life, sizeof p->all);
+        if (options->keep_all)
+            p->all[0] = (ga_life){-1, INT_MAX};
         fits = fits && (sum += p->bytes) <= GA_MAX_BYTES;
     }
     if (!fits)
@@ -232,9 +320,9 @@ static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan
     int64_t without = place(net, plan, 0), with = place(net, plan, 1);
     if (without < 0 || with < 0)
         return ga_fail(GA_EMEMORY, "no memory for the plan");
-    plan->bytes[GA_ACTIVATIONS] = with;
-    plan->gradient_part = with - without;
-    plan->reuse_saved = sum - with;
+    plan->size.bytes[GA_ACTIVATIONS] = with;
+    plan->size.gradient_part = with - without;
+    plan->size.reuse_saved = sum - with;
     return GA_OK;
 }
 
@@ -275,20 +363,20 @@ ga_status ga_net_plan(ga_net *net, int64_t micro_batch, const ga_plan_options *o
     return GA_OK;
 }
 
-ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, int64_t bytes[GA_BLOCKS], int64_t *gradient_part, int64_t *saved)
+ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, ga_recompute recompute, ga_bytes *out)
 {
     if (!net->planned)
         return ga_fail(GA_EVALUE, "the network is not planned yet");
     ga_plan plan;
-    ga_status status = make_plan(net, micro_batch, &net->plan.options, net->plan.threads, &plan);
-    if (!status) {
-        memcpy(bytes, plan.bytes, sizeof plan.bytes);
-        *gradient_part = plan.gradient_part;
-        *saved = plan.reuse_saved;
-    }
+    ga_plan_options options = net->plan.options;
+    options.recompute = recompute;
+    ga_status status = make_plan(net, micro_batch, &options, net->plan.threads, &plan);
+    *out = plan.size;
     ga_plan_free(&plan);
     return status;
 }
+
+ga_recompute ga_net_recompute(const ga_net *net) { return net->plan.options.recompute; }
 
 /* The pointers of all nodes, once every block is there. */
 static void map(ga_net *net)
@@ -346,11 +434,11 @@ ga_status ga_net_bind(ga_net *net, ga_block block, void *memory)
 {
     if (!net->planned || (unsigned)block >= GA_BLOCKS)
         return ga_fail(GA_EVALUE, "bind: the network is not planned, or there is no block %d", (int)block);
-    if (!memory && net->plan.bytes[block])
+    if (!memory && net->plan.size.bytes[block])
         return ga_fail(GA_EVALUE, "bind: no memory given");
     net->block[block] = memory;
     for (int b = 0; b < GA_BLOCKS; b++)
-        if (!net->block[b] && net->plan.bytes[b])
+        if (!net->block[b] && net->plan.size.bytes[b])
             return GA_OK;
     map(net);
     return net->mapped ? GA_OK : ga_fail(GA_EMEMORY, "no memory for the pointers of the nodes");
@@ -367,12 +455,15 @@ ga_status ga_value_place(const ga_net *net, int v, int grad, int64_t *offset, in
     int me = grad ? grad_piece(net, v) : value_piece(net, v);
     const ga_piece *p = &net->plan.piece[me];
     if (!net->plan.options.keep_all) {
-        if (net->clock < p->birth)
+        if (net->clock < p->life[0].birth)
             return ga_fail(GA_ESTAGE, "%s: its %s is not computed yet in this micro-batch", name, grad ? "gradient" : "output");
+        int written = net->clock >= p->life[1].birth ? p->life[1].birth : p->life[0].birth;
         for (int i = 0; i < net->plan.n_pieces; i++) {
             const ga_piece *q = &net->plan.piece[i];
-            if (i != me && q->bytes && q->birth > p->birth && q->birth <= net->clock && q->offset < p->offset + p->bytes
-                && p->offset < q->offset + q->bytes)
+            int over = 0;
+            for (int k = 0; k < 2; k++)
+                over |= q->life[k].birth > written && q->life[k].birth <= net->clock;
+            if (i != me && q->bytes && over && q->offset < p->offset + p->bytes && p->offset < q->offset + q->bytes)
                 return ga_fail(GA_ESTAGE, "%s: the memory of its %s was used again by a later node; plan with keep=\"all\" to "
                                "keep every value", name, grad ? "gradient" : "output");
         }

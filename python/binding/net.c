@@ -258,6 +258,17 @@ static PyObject *net_add_function(PyObject *object, PyObject *args)
     return Py_BuildValue("ii", node, value);
 }
 
+static PyObject *net_segment(PyObject *object, PyObject *args)
+{
+    int segment;
+    if (!PyArg_ParseTuple(args, "i", &segment))
+        return NULL;
+    ga_status status = ga_net_segment(((NetObject *)object)->net, segment);
+    if (status)
+        return raise_status(status, NULL);
+    Py_RETURN_NONE;
+}
+
 static PyObject *net_freeze(PyObject *object, PyObject *args)
 {
     int param, frozen;
@@ -275,9 +286,11 @@ static PyObject *net_plan(PyObject *object, PyObject *args)
 {
     NetObject *self = (NetObject *)object;
     long long micro_batch;
+    int recompute;
     ga_plan_options options;
-    if (!PyArg_ParseTuple(args, "Lpp", &micro_batch, &options.keep_all, &options.fold_ties))
+    if (!PyArg_ParseTuple(args, "Lppi", &micro_batch, &options.keep_all, &options.fold_ties, &recompute))
         return NULL;
+    options.recompute = recompute;
     ga_status status = ga_net_plan(self->net, micro_batch, &options);
     if (status)
         return raise_status(status, NULL);
@@ -288,16 +301,19 @@ static const char *const block_names[GA_BLOCKS] = {"parameters", "gradients", "a
 
 static PyObject *net_bytes(PyObject *object, PyObject *args)
 {
+    NetObject *self = (NetObject *)object;
     long long micro_batch;
-    int64_t bytes[GA_BLOCKS], gradient_part, saved;
-    if (!PyArg_ParseTuple(args, "L", &micro_batch))
+    int recompute = -1;
+    ga_bytes size;
+    if (!PyArg_ParseTuple(args, "L|i", &micro_batch, &recompute))
         return NULL;
-    ga_status status = ga_net_bytes(((NetObject *)object)->net, micro_batch, bytes, &gradient_part, &saved);
+    ga_status status = ga_net_bytes(self->net, micro_batch, recompute < 0 ? ga_net_recompute(self->net) : (ga_recompute)recompute, &size);
     if (status)
         return raise_status(status, NULL);
-    PyObject *dict = Py_BuildValue("{s:L,s:L}", "activation_gradients", (long long)gradient_part, "reuse_saved", (long long)saved);
+    PyObject *dict = Py_BuildValue("{s:L,s:L,s:i}", "activation_gradients", (long long)size.gradient_part, "reuse_saved",
+                                   (long long)size.reuse_saved, "recomputed", size.recomputed);
     for (int b = 0; dict && b < GA_BLOCKS; b++) {
-        PyObject *n = PyLong_FromLongLong(b == GA_ACTIVATIONS ? bytes[b] - gradient_part : bytes[b]);
+        PyObject *n = PyLong_FromLongLong(b == GA_ACTIVATIONS ? size.bytes[b] - size.gradient_part : size.bytes[b]);
         if (!n || PyDict_SetItemString(dict, block_names[b], n))
             Py_CLEAR(dict);
         Py_XDECREF(n);
@@ -309,12 +325,12 @@ static PyObject *net_allocate(PyObject *object, PyObject *args)
 {
     NetObject *self = (NetObject *)object;
     long long micro_batch;
-    int64_t bytes[GA_BLOCKS], gradient_part, saved;
+    ga_bytes size;
     if (!PyArg_ParseTuple(args, "L", &micro_batch))
         return NULL;
-    ga_status status = ga_net_bytes(self->net, micro_batch, bytes, &gradient_part, &saved);
+    ga_status status = ga_net_bytes(self->net, micro_batch, ga_net_recompute(self->net), &size);
     for (int b = 0; !status && b < GA_BLOCKS; b++) {
-        PyObject *block = block_new(bytes[b]);
+        PyObject *block = block_new(size.bytes[b]);
         if (!block)
             return NULL;
         Py_XSETREF(self->block[b], block);
@@ -585,8 +601,9 @@ static PyMethodDef net_methods[] = {
     {"add_node", net_add_node, METH_VARARGS, "add_node(kind, name, options, inputs, shared) -> (node, value)"},
     {"add_function", net_add_function, METH_VARARGS, "add_function(name, callable, shape, sequence, inputs, params) -> (node, value)"},
     {"freeze", net_freeze, METH_VARARGS, "freeze(param, frozen)"},
-    {"plan", net_plan, METH_VARARGS, "plan(micro_batch, keep_all, fold_ties)"},
-    {"bytes", net_bytes, METH_VARARGS, "bytes(micro_batch) -> dict"},
+    {"segment", net_segment, METH_VARARGS, "segment(number): nodes added from now on are computed again in backward; 0 ends it"},
+    {"plan", net_plan, METH_VARARGS, "plan(micro_batch, keep_all, fold_ties, recompute)"},
+    {"bytes", net_bytes, METH_VARARGS, "bytes(micro_batch, recompute=-1) -> dict"},
     {"allocate", net_allocate, METH_VARARGS, "allocate(micro_batch): all blocks"},
     {"params", net_params, METH_NOARGS, "[(name, shape, offset, count, node, uses, frozen, order)]"},
     {"nodes", net_nodes, METH_NOARGS, "[(name, kind, inputs, output, params, mixes_samples, saved_bytes, state_offset, state_count)]"},

@@ -133,6 +133,30 @@ class MemoryReport:
         except ValueError:                                   # more bytes than can be counted
             return False
 
+    def recomputed(self) -> int:
+        """Nodes that run a second time in backward (``recompute=``, ``nn.Checkpoint``)."""
+        return self._core.bytes(self.micro_batch)["recomputed"]
+
+    def table(self, micro_batches=None, limit: int | str | None = None) -> "MemoryTable":
+        """Bytes for each micro-batch size, without recompute, as planned, and with recompute="sqrt"; what fits ``limit`` is marked.
+
+        Args:
+            micro_batches: sizes; by default powers of two up to twice the planned one.
+            limit: bytes; the plan's own by default.
+        """
+        limit = self.limit if limit is None else parse_bytes(limit, "limit")
+        sizes = list(micro_batches) if micro_batches is not None else [2**i for i in range(20) if 2**i <= 2 * self.micro_batch]
+        fixed = sum(n for extra in self._extra.values() for n in extra.values())
+        kinds = ("parameters", "gradients", "activations", "activation_gradients", "state", "packed", "workspace")
+        rows = []
+        for m in sizes:
+            row = {"micro_batch": m}
+            for name, code in (("kept", 2), ("planned", -1), ("sqrt", 1)):
+                raw = self._core.bytes(int(m), code)
+                row[name] = sum(raw[k] for k in kinds) + fixed
+            rows.append(row)
+        return MemoryTable(rows, limit)
+
     def check(self, micro_batch: int, limit: int | None, adding: dict[str, int] | None = None, what: str = "") -> None:
         """Raises BudgetError if the plan (and ``adding``) needs more than ``limit``."""
         if limit is None:
@@ -171,3 +195,16 @@ class MemoryReport:
         rows = [f"  {format_bytes(n):>12}  {KINDS[k]}" for k, n in self.by_kind().items()]
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
         return "\n".join([f"MemoryReport: {format_bytes(self.bytes())}{limit} for micro-batches of {self.micro_batch}", *rows])
+
+
+class MemoryTable:
+    """What ``MemoryReport.table`` returns: ``rows`` with micro_batch, kept, planned and sqrt bytes; prints as a table."""
+
+    def __init__(self, rows: list[dict], limit: int | None):
+        self.rows, self.limit = rows, limit
+
+    def __repr__(self):
+        mark = lambda n: f"{format_bytes(n):>12}{'' if self.limit is None else ' fits' if n <= self.limit else '  no '}"  # noqa: E731
+        head = f"{'micro-batch':>11}  {'all kept':>12}{'':5}  {'as planned':>12}{'':5}  {'recompute sqrt':>14}"
+        limit = "" if self.limit is None else f"  (limit {format_bytes(self.limit)})"
+        return "\n".join([head + limit, *(f"{r['micro_batch']:>11}  {mark(r['kept'])}  {mark(r['planned'])}  {mark(r['sqrt'])}" for r in self.rows)])

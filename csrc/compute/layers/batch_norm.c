@@ -156,7 +156,7 @@ static ga_status batch_norm_forward(const ga_node *node, const ga_pass *pass)
             moments(x, n * rows, c, mean, m2);
             for (int64_t i = 0; i < c; i++)
                 scale[i] = 1 / sqrt(m2[i] / (double)(n * rows) + node->option[EPS]);
-            if (pass->training && node->option[TRACK]) {
+            if (pass->training && node->option[TRACK] && !pass->again) {
                 if (node->option[WINDOW])
                     pool(node, (double)(n * rows), mean, m2);
                 else

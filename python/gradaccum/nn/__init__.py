@@ -7,12 +7,12 @@ from .function import Function
 from .image import AdaptiveAvgPool2d, AvgPool2d, Cat, Dropout2d, MaxPool2d, Upsample, ZeroPad2d
 from .linear import Flatten, Identity, Linear
 from .loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss
-from .module import Module, ModuleList, Sequential, Symbol
+from .module import Checkpoint, Module, ModuleList, Sequential, Symbol
 from .norm import BatchNorm1d, BatchNorm2d, GhostBatchNorm1d, GhostBatchNorm2d, GroupNorm, InstanceNorm2d
 from .parameter import Parameter
 
 __all__ = [
-    "AdaptiveAvgPool2d", "AvgPool2d", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "Cat", "Conv2d", "ConvTranspose2d", "CrossEntropyLoss",
+    "AdaptiveAvgPool2d", "AvgPool2d", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "Cat", "Checkpoint", "Conv2d", "ConvTranspose2d", "CrossEntropyLoss",
     "Dropout", "Dropout2d", "Flatten", "Function", "GELU", "GhostBatchNorm1d", "GhostBatchNorm2d", "GroupNorm", "Identity", "InstanceNorm2d",
     "L1Loss", "LeakyReLU", "Linear", "MSELoss", "MaxPool2d", "Module", "ModuleList", "Parameter", "ReLU", "Sequential", "SiLU", "Sigmoid",
     "Softmax", "Symbol", "Tanh", "Upsample", "ZeroPad2d", "functional",
