@@ -3,6 +3,8 @@
 #define NETS_H
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "check.h"
 #include "gradaccum.h"
 
@@ -44,6 +46,21 @@ static inline void put(void *array, ga_dtype dtype, int64_t i, double value)
         ((float *)array)[i] = (float)value;
 }
 
+/* Runs a test that is known to fail, in a child; the mark has to go as soon as it passes. */
+static inline void still_fails(void (*test)(void))
+{
+    int status;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK(freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr));
+        test();
+        _Exit(0);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(status != 0);
+}
+
 typedef struct {
     ga_net *net;
     ga_optimizer *optimizer;
@@ -53,10 +70,22 @@ typedef struct {
     void *memory[GA_BLOCKS], *state[3], *buffer, *compensation, *ema;
 } run;
 
+static inline ga_status net_bytes(const ga_net *net, int64_t micro_batch, int64_t bytes[GA_BLOCKS], int64_t *gradient_part, int64_t *saved)
+{
+    ga_bytes size;
+    ga_status status = ga_net_bytes(net, micro_batch, GA_RECOMPUTE_SEGMENTS, &size);
+    if (status)
+        return status;
+    memcpy(bytes, size.bytes, sizeof size.bytes);
+    *gradient_part = size.gradient_part;
+    *saved = size.reuse_saved;
+    return GA_OK;
+}
+
 static inline void bind_all(run *r, int64_t micro_batch)
 {
     int64_t gradient_part, saved;
-    CHECK_EQ(ga_net_bytes(r->net, micro_batch, r->bytes, &gradient_part, &saved), GA_OK);
+    CHECK_EQ(net_bytes(r->net, micro_batch, r->bytes, &gradient_part, &saved), GA_OK);
     for (int b = 0; b < GA_BLOCKS; b++) {
         r->memory[b] = block(r->bytes[b]);
         CHECK_EQ(ga_net_bind(r->net, b, r->memory[b]), GA_OK);

@@ -36,8 +36,7 @@ static void each_task_runs_once(void)
 static void inner(void *context, int index, int worker)
 {
     (void)index;
-    atomic_fetch_add((atomic_int *)context, 1);
-    CHECK_EQ(worker, 0);                                     /* the pool is taken: the caller works alone */
+    atomic_fetch_add((atomic_int *)context, worker == 0 ? 1 : 1000);     /* the pool is taken: the caller works alone, as number 0 */
 }
 
 static void outer(void *context, int index, int worker)
@@ -56,6 +55,7 @@ static void tasks_may_have_tasks(void)
     CHECK_EQ(atomic_load(&r.nested), 500);
 }
 
+/* Threads return NULL, or what went wrong: the checks are counted by the main thread alone. */
 static void *caller(void *argument)
 {
     record *r = argument;
@@ -64,10 +64,17 @@ static void *caller(void *argument)
         r->threads = 3;
         ga_parallel(3, 37, count, r);
         for (int i = 0; i < TASKS; i++)
-            CHECK_EQ(atomic_load(&r->done[i]), i < 37);
-        CHECK_EQ(atomic_load(&r->outside), 0);
+            if (atomic_load(&r->done[i]) != (i < 37) || atomic_load(&r->outside))
+                return "a task did not run exactly once";
     }
     return NULL;
+}
+
+static void joined(pthread_t thread)
+{
+    void *problem;
+    CHECK_EQ(pthread_join(thread, &problem), 0);
+    CHECK(problem == NULL);
 }
 
 static void several_callers(void)
@@ -77,7 +84,7 @@ static void several_callers(void)
     for (int i = 0; i < 4; i++)
         CHECK_EQ(pthread_create(&thread[i], NULL, caller, &r[i]), 0);
     for (int i = 0; i < 4; i++)
-        CHECK_EQ(pthread_join(thread[i], NULL), 0);
+        joined(thread[i]);
 }
 
 /* A network wide enough that its products are divided, with its data. */
@@ -105,11 +112,11 @@ static trainee make(void)
     return t;
 }
 
-static void update(trainee *t, int64_t piece)
+static ga_status update(trainee *t, int64_t piece)
 {
     ga_batch b = {.samples = SAMPLES, .input = {t->x}, .target = t->y};
     ga_update u;
-    CHECK_EQ(ga_window_update(t->r.window, &b, piece, NULL, NULL, &u), GA_OK);
+    return ga_window_update(t->r.window, &b, piece, NULL, NULL, &u);
 }
 
 static void drop(trainee *t)
@@ -119,93 +126,80 @@ static void drop(trainee *t)
     give_back(&t->r);
 }
 
-static void *train(int updates)
-{
-    trainee t = make();
-    for (int i = 0; i < updates; i++)
-        update(&t, SAMPLES - i % 2);
-    void *result = block(t.r.count * 4);
-    memcpy(result, t.r.memory[GA_PARAMETERS], (size_t)(t.r.count * 4));
-    drop(&t);
-    return result;
-}
+enum { COUNT = 3 * (WIDTH * WIDTH + WIDTH) * 4, NETS = 3 };
+static trainee net[NETS], other;                             /* reachable, also in a child where their threads are not */
+static char start[COUNT], expected[COUNT];
 
-enum { COUNT = 3 * (WIDTH * WIDTH + WIDTH) * 4 };
-
-static int trains_the_same(const void *expected)
+static int trains_as_expected(trainee *t)
 {
-    void *p = train(3);
-    int same = !memcmp(p, expected, COUNT);
-    free(p);
-    return same;
-}
-
-static void *trainer(void *expected)
-{
+    memcpy(t->r.memory[GA_PARAMETERS], start, COUNT);
+    ga_net_touch(t->r.net);
     for (int i = 0; i < 2; i++)
-        CHECK(trains_the_same(expected));
+        memset(t->r.state[i], 0, COUNT);
+    *ga_optimizer_clock(t->r.optimizer) = 0;
+    for (int i = 0; i < 3; i++)
+        if (update(t, SAMPLES - i))
+            return 0;
+    return !memcmp(t->r.memory[GA_PARAMETERS], expected, COUNT);
+}
+
+static void *trainer(void *argument)
+{
+    for (int i = 0; i < 10; i++)
+        if (!trains_as_expected(argument))
+            return "other bits";
     return NULL;
 }
 
 static void networks_in_several_threads(void)
 {
-    CHECK_EQ(ga_set_threads(1), GA_OK);
-    void *expected = train(3);
     for (int threads = 1; threads <= 3; threads++) {
         CHECK_EQ(ga_set_threads(threads), GA_OK);
-        pthread_t thread[3];
-        for (int i = 0; i < 3; i++)
-            CHECK_EQ(pthread_create(&thread[i], NULL, trainer, expected), 0);
-        for (int i = 0; i < 3; i++)
-            CHECK_EQ(pthread_join(thread[i], NULL), 0);
+        pthread_t thread[NETS];
+        for (int i = 0; i < NETS; i++)
+            CHECK_EQ(pthread_create(&thread[i], NULL, trainer, &net[i]), 0);
+        for (int i = 0; i < NETS; i++)
+            joined(thread[i]);
     }
-    free(expected);
 }
 
 /* Whether a child, and its children, train as their parent did, within two minutes. */
-static int child(const void *expected, int depth)
+static int child(int depth)
 {
     pid_t pid = fork();
-    CHECK(pid >= 0);
     if (pid == 0) {
         alarm(120);
-        int good = trains_the_same(expected) && (!depth || child(expected, depth - 1));
-        _exit(good ? 0 : 1);
+        _exit(!trains_as_expected(&net[0]) || (depth && !child(depth - 1)));
     }
     int status;
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
-    return status == 0;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
 static atomic_int stop;
-static trainee other;                                        /* reachable in the child, where its thread is not */
 static void *busy(void *argument)
 {
     (void)argument;
     while (!atomic_load(&stop))
-        update(&other, SAMPLES);
+        if (update(&other, SAMPLES))
+            return "an update failed";
     return NULL;
 }
 
 static void forks(void)
 {
     CHECK_EQ(ga_set_threads(2), GA_OK);
-    void *expected = train(3);
-    for (int i = 0; i < 3; i++)
-        CHECK(child(expected, i));
-    CHECK(trains_the_same(expected));
+    for (int depth = 0; depth < 3; depth++)
+        CHECK(child(depth));
+    CHECK(trains_as_expected(&net[0]));
     pthread_t thread;                                        /* fork while another thread has the pool */
-    other = make();
     CHECK_EQ(pthread_create(&thread, NULL, busy, NULL), 0);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 10; i++) {
         usleep(2000);
-        CHECK(child(expected, 0));
+        CHECK(child(0));
     }
     atomic_store(&stop, 1);
-    CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK(trains_the_same(expected));
-    drop(&other);
-    free(expected);
+    joined(thread);
+    CHECK(trains_as_expected(&net[0]));
 }
 
 int main(void)
@@ -213,7 +207,20 @@ int main(void)
     each_task_runs_once();
     tasks_may_have_tasks();
     several_callers();
+
+    CHECK_EQ(ga_set_threads(1), GA_OK);
+    for (int i = 0; i < NETS; i++)
+        net[i] = make();
+    other = make();
+    memcpy(start, net[0].r.memory[GA_PARAMETERS], COUNT);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(update(&net[0], SAMPLES - i), GA_OK);
+    memcpy(expected, net[0].r.memory[GA_PARAMETERS], COUNT);
+    CHECK(memcmp(start, expected, COUNT) != 0);
     networks_in_several_threads();
     forks();
+    for (int i = 0; i < NETS; i++)
+        drop(&net[i]);
+    drop(&other);
     return 0;
 }

@@ -492,6 +492,51 @@ static void a_saved_window_goes_on_with_the_same_bits(void)
     free_data(&d);
 }
 
+/* ---- memory that was never bound, arrays that are not there ---- */
+
+static void unbound_buffer(void)
+{
+    run r = classifier(GA_FLOAT32, 8, 0);
+    data d = make_data(GA_FLOAT32, 8);
+    ga_batch b = rows(&d, GA_FLOAT32, 0, 8);
+    ga_window_options options = plain();
+    double sum, weight;
+    options.staged = 1;
+    CHECK_EQ(ga_window_create(r.net, NULL, &options, &r.window), GA_OK);
+    CHECK_EQ(ga_window_add(r.window, &b, &sum, &weight, NULL), GA_EVALUE);
+}
+
+static void unbound_state(void)
+{
+    run r = classifier(GA_FLOAT32, 8, 0);
+    data d = make_data(GA_FLOAT32, 8);
+    ga_batch b = rows(&d, GA_FLOAT32, 0, 8);
+    ga_window_options options = plain();
+    ga_hyper h = {.lr = 0.1, .momentum = 0.9};
+    int group[4] = {0};
+    ga_update u;
+    CHECK_EQ(ga_optimizer_create(r.net, GA_SGD, &h, 1, group, &r.optimizer), GA_OK);
+    CHECK_EQ(ga_window_create(r.net, r.optimizer, &options, &r.window), GA_OK);
+    CHECK_EQ(ga_window_update(r.window, &b, 8, NULL, NULL, &u), GA_EVALUE);
+}
+
+static void missing_input(void)
+{
+    run r = classifier(GA_FLOAT32, 8, 0);
+    data d = make_data(GA_FLOAT32, 8);
+    ga_batch b = rows(&d, GA_FLOAT32, 0, 8);
+    b.input[0] = NULL;
+    CHECK_EQ(ga_forward(r.net, &b), GA_EVALUE);
+}
+
+static void missing_output(void)
+{
+    run r = classifier(GA_FLOAT32, 8, 0);
+    data d = make_data(GA_FLOAT32, 8);
+    ga_batch b = rows(&d, GA_FLOAT32, 0, 8);
+    CHECK_EQ(ga_predict(r.net, &b, NULL), GA_EVALUE);
+}
+
 int main(void)
 {
     every_split_has_the_same_bits();
@@ -502,5 +547,9 @@ int main(void)
     windows_that_are_skipped();
     staged_sums_are_additions();
     a_saved_window_goes_on_with_the_same_bits();
+    still_fails(unbound_buffer);                             /* each of these reads or writes at NULL */
+    still_fails(unbound_state);
+    still_fails(missing_input);
+    still_fails(missing_output);
     return 0;
 }
