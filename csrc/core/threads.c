@@ -19,7 +19,8 @@ static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static atomic_int wanted;                                     /* ga_set_threads; 0: not set yet */
 static int workers;                                           /* started; guarded by owner */
 static atomic_uint generation;                                /* one per job */
-static atomic_int sleepers, next_task, unfinished;
+static atomic_int sleepers, next_task;
+static atomic_int open_job, inside;                           /* whether workers may join; how many are in it */
 static unsigned born[MAX_THREADS];                            /* generation when a worker was started */
 static struct { void (*task)(void *, int, int); void *context; int tasks, threads; } job;
 
@@ -61,9 +62,10 @@ static void *work(void *argument)
             pthread_mutex_unlock(&sleep_lock);
         }
         seen = atomic_load(&generation);
-        if (self < job.threads)
+        atomic_fetch_add(&inside, 1);                         /* first say so, then look whether it is still open */
+        if (atomic_load(&open_job) && self < job.threads)
             run(self);
-        atomic_fetch_sub_explicit(&unfinished, 1, memory_order_release);
+        atomic_fetch_sub(&inside, 1);
     }
     return NULL;
 }
@@ -76,6 +78,8 @@ static void child(void)
     pthread_cond_init(&wake, NULL);
     workers = 0;
     atomic_store(&sleepers, 0);
+    atomic_store(&inside, 0);
+    atomic_store(&open_job, 0);
 }
 
 static void start(int threads)
@@ -114,7 +118,7 @@ void ga_parallel(int threads, int tasks, void (*task)(void *, int, int), void *c
     job.tasks = tasks;
     job.threads = threads;
     atomic_store(&next_task, 0);
-    atomic_store(&unfinished, workers);
+    atomic_store(&open_job, 1);
     atomic_fetch_add(&generation, 1);
     if (atomic_load(&sleepers)) {
         pthread_mutex_lock(&sleep_lock);
@@ -122,7 +126,8 @@ void ga_parallel(int threads, int tasks, void (*task)(void *, int, int), void *c
         pthread_mutex_unlock(&sleep_lock);
     }
     run(0);
-    for (int spins = 0; atomic_load_explicit(&unfinished, memory_order_acquire); spins++) {
+    atomic_store(&open_job, 0);                               /* a worker that has not come by now is not waited for */
+    for (int spins = 0; atomic_load(&inside); spins++) {
         relax();
         if (spins > 20000)
             sched_yield();                                    /* fewer cores than threads */

@@ -70,23 +70,12 @@ typedef struct {
     void *memory[GA_BLOCKS], *state[3], *buffer, *compensation, *ema;
 } run;
 
-static inline ga_status net_bytes(const ga_net *net, int64_t micro_batch, int64_t bytes[GA_BLOCKS], int64_t *gradient_part, int64_t *saved)
-{
-    ga_bytes size;
-    ga_status status = ga_net_bytes(net, micro_batch, GA_RECOMPUTE_SEGMENTS, &size);
-    if (status)
-        return status;
-    memcpy(bytes, size.bytes, sizeof size.bytes);
-    *gradient_part = size.gradient_part;
-    *saved = size.reuse_saved;
-    return GA_OK;
-}
-
 static inline void bind_all(run *r, int64_t micro_batch)
 {
-    int64_t gradient_part, saved;
-    CHECK_EQ(net_bytes(r->net, micro_batch, r->bytes, &gradient_part, &saved), GA_OK);
+    ga_bytes need;
+    CHECK_EQ(ga_net_bytes(r->net, micro_batch, ga_net_recompute(r->net), &need), GA_OK);
     for (int b = 0; b < GA_BLOCKS; b++) {
+        r->bytes[b] = need.bytes[b];
         r->memory[b] = block(r->bytes[b]);
         CHECK_EQ(ga_net_bind(r->net, b, r->memory[b]), GA_OK);
     }
