@@ -66,3 +66,17 @@ def test_import_loads_numpy_only():
 def test_a_subnormal_number_stays_one():
     """Nothing in the library was built with -ffast-math, which would flush them to zero for the whole process."""
     assert np.float32(1e-40) * np.float32(0.5) > 0 and np.float64(1e-310) * 0.5 > 0
+
+
+def test_the_medical_project(capsys, tmp_path):
+    import json
+
+    assert main(["medical", "--epochs", "1", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    for text in ("proves nothing clinical", "BudgetError: a micro-batch of 64 needs", "try 16 x 4", "same bits: yes", "white matter", "optimizer state"):
+        assert text in out
+    log = json.loads((tmp_path / "medical.json").read_text())
+    assert [run["split"] for run in log["runs"]] == ["1 x 64", "4 x 16", "64 x 1"] and len(log["losses"]) == 64
+    assert log["runs"][0]["bytes"] > 8 * 2**20 > log["runs"][1]["bytes"] > log["runs"][2]["bytes"]
+    with np.load(tmp_path / "slice.npz") as file:
+        assert file["predicted"].shape == file["true"].shape and set(np.unique(file["predicted"])) <= {-1, 0, 1, 2}

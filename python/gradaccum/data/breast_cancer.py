@@ -23,7 +23,7 @@ class Table(NamedTuple):
 
 
 def breast_cancer(standardize: bool = True, dtype="float32") -> Table:
-    """The table: every fifth row is for testing (114), the others for training (455).
+    """The table: every fifth row is for testing (113), the others for training (456).
 
     Args:
         standardize: shift and scale each feature by mean and standard deviation of the training rows.
