@@ -170,7 +170,6 @@ def test_d54_the_report_predicts_what_is_allocated():
         gc.enable()
 
 
-@pytest.mark.xfail(strict=True, reason="a refused Accumulator leaves its bytes in the report")
 def test_a_refused_window_leaves_the_report():
     net = hand_net()
     acc = ga.Accumulator(net, optim.SGD(net), accumulation_steps=2)
@@ -181,7 +180,6 @@ def test_a_refused_window_leaves_the_report():
     assert net.memory.by_kind() == before
 
 
-@pytest.mark.xfail(strict=True, reason="an Accumulator that is gone stays in the report")
 def test_a_window_that_is_gone_leaves_the_report():
     net = hand_net()
     before = net.memory.by_kind()
@@ -213,7 +211,6 @@ def test_limits_that_are_none(text):
         parse_bytes(text)
 
 
-@pytest.mark.xfail(strict=True, reason="a NumPy integer is refused as if it were below 1")
 def test_a_limit_may_be_a_numpy_integer():
     assert parse_bytes(np.int64(1000)) == 1000
 

@@ -181,16 +181,18 @@ class Accumulator:
     def _attach(self):
         net, count = self.net, self.net.params.size
         size = {1: 8, 2: 2 * net.dtype.itemsize, 3: 2, 4: 2}.get(self._core_buffer, net.dtype.itemsize)
-        memory, staged_before = net.memory, net.memory._staged
+        memory, staged_before, owner = net.memory, net.memory._staged, f"window {id(self)}"
         extra = {"gradient_buffer": count * size * self.staged, "ema": count * net.dtype.itemsize * (self._ema_decay >= 0)}
         memory._staged = self.staged
         try:
-            memory.add("window", extra, "the accumulation window")
+            memory.add(owner, extra, "the accumulation window")
             self._core = _core.Window(*self._options())
         except BaseException:
             memory._staged = staged_before
+            memory._extra.pop(owner, None)
             raise
         net._accumulator = weakref.ref(self)
+        weakref.finalize(self, memory.gone, owner, extra)
 
     @property
     def max_grad_norm(self) -> float | None:

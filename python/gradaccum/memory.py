@@ -4,6 +4,8 @@ from __future__ import annotations
 import os
 import re
 
+import numpy as np
+
 from .errors import BudgetError
 
 KINDS = {
@@ -34,9 +36,9 @@ def parse_bytes(value: int | str | None, name: str = "memory_limit") -> int | No
             value = None
         if value is None:
             raise ValueError(f'{name}: expected a number of bytes or a text such as "8 MiB" (units {", ".join(k for k in _UNITS if k)})')
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name}={value!r}: expected at least 1 byte")
-    return value
+    return int(value)
 
 
 def format_bytes(n: float) -> str:
@@ -190,6 +192,12 @@ class MemoryReport:
                 self._extra[owner] = before
             raise
         self._extra[owner] = kinds
+
+    def gone(self, owner: str, kinds: dict[str, int]) -> None:
+        """An optimizer or window was freed. (A window that replaced it has announced itself under another name.)"""
+        self._extra.pop(owner, None)
+        if kinds.get("gradient_buffer") and not any(extra.get("gradient_buffer") for extra in self._extra.values()):
+            self._staged = False
 
     def __repr__(self):
         rows = [f"  {format_bytes(n):>12}  {KINDS[k]}" for k, n in self.by_kind().items()]

@@ -21,7 +21,7 @@ static void count(void *context, int index, int worker)
 static void each_task_runs_once(void)
 {
     static record r;
-    for (int round = 0; round < 60; round++)
+    for (int round = 0; round < 40; round++)
         for (int threads = 1; threads <= 9; threads += round % 3 + 1) {
             int tasks = round % 7 == 0 ? 0 : 1 + (round * 31 + threads * 7) % TASKS;
             memset(&r, 0, sizeof r);
@@ -59,7 +59,7 @@ static void tasks_may_have_tasks(void)
 static void *caller(void *argument)
 {
     record *r = argument;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 100; round++) {
         memset(r, 0, sizeof *r);
         r->threads = 3;
         ga_parallel(3, 37, count, r);
@@ -145,7 +145,7 @@ static int trains_as_expected(trainee *t)
 
 static void *trainer(void *argument)
 {
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 3; i++)
         if (!trains_as_expected(argument))
             return "other bits";
     return NULL;
@@ -193,7 +193,7 @@ static void forks(void)
     CHECK(trains_as_expected(&net[0]));
     pthread_t thread;                                        /* fork while another thread has the pool */
     CHECK_EQ(pthread_create(&thread, NULL, busy, NULL), 0);
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 3; i++) {
         usleep(2000);
         CHECK(child(0));
     }

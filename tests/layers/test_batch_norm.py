@@ -117,7 +117,8 @@ def test_running_statistics_equal_the_reference():
 @pytest.mark.parametrize("make, text", [
     (lambda: nn.BatchNorm1d(3), r"expected \(num_features,\) with num_features=3"), (lambda: nn.BatchNorm1d(2, momentum=None), "momentum=None"),
     (lambda: nn.BatchNorm1d(2, momentum=2.0), "momentum=2"), (lambda: nn.BatchNorm1d(2, running_stats="epoch"), "running_stats='epoch'"),
-    (lambda: nn.BatchNorm1d(2, frozen=True, track_running_stats=False), "needs running statistics"), (lambda: nn.GhostBatchNorm1d(2, 0), "virtual_batch_size=0"),
+    (lambda: nn.BatchNorm1d(2, frozen=True, track_running_stats=False), "needs running statistics"),
+    (lambda: nn.GhostBatchNorm1d(2, 0), "virtual_batch_size=0"),
 ])
 def test_what_cannot_be(make, text):
     with pytest.raises(ValueError, match=text):

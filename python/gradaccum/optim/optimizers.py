@@ -1,6 +1,7 @@
 """SGD, Adam, AdamW: hyper-parameters, groups and state. The arithmetic is in the C core, one pass over the parameters."""
 from __future__ import annotations
 
+import weakref
 from typing import Mapping
 
 import numpy as np
@@ -44,14 +45,14 @@ class Optimizer:
         self._indices = indices
         states = self._state_count()
         what = f"{type(self).__name__}'s state"
-        net.memory.add(f"optimizer {id(self)}", {"optimizer_state": states * net.params.nbytes}, what)
-        self._core = _core.Optimizer(net._core, self.kind, self._groups, indices)
-
-    def __del__(self):
+        owner, kinds = f"optimizer {id(self)}", {"optimizer_state": states * net.params.nbytes}
+        net.memory.add(owner, kinds, what)
         try:
-            self.net.memory._extra.pop(f"optimizer {id(self)}", None)
-        except AttributeError:
-            pass
+            self._core = _core.Optimizer(net._core, self.kind, self._groups, indices)
+        except BaseException:
+            net.memory.gone(owner, kinds)
+            raise
+        weakref.finalize(self, net.memory.gone, owner, kinds)
 
     def _to_core(self, hyper: dict) -> dict:
         core = dict(hyper)
