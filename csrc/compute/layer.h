@@ -59,6 +59,16 @@ static inline ga_status same_shape(ga_node *node)
     return GA_OK;
 }
 
+/* For plan(): input 0 must be an image. */
+static inline ga_status needs_image(const ga_node *node)
+{
+    char text[64];
+    if (node->in[0].rank == 3)
+        return GA_OK;
+    return ga_fail(GA_EVALUE, "%s (%s): the input has shape %s per sample, expected an image (channels, height, width)", node->name,
+                   node->layer->kind, ga_shape_text(&node->in[0], text));
+}
+
 /* One task a chunk of n elements, for elementwise work; small work stays in one task. */
 enum { CHUNK = 16384 };
 static inline int chunks(int64_t n) { return (int)((n + CHUNK - 1) / CHUNK); }

@@ -12,37 +12,33 @@ static const ga_layer *const layers[] = {
     NULL
 };
 
-/* (C, H, W) <-> (H, W, C); everything else is a copy. */
+/* [samples][rows][columns] to [samples][columns][rows] */
+static void transpose(int64_t samples, int64_t rows, int64_t columns, const real *from, real *to)
+{
+    int64_t n = rows * columns;
+    for (int64_t i = 0; i < samples; i++, from += n, to += n)
+        for (int64_t c = 0; c < columns; c++)
+            for (int64_t r = 0; r < rows; r++)
+                to[c * rows + r] = from[r * columns + c];
+}
+
+/* (C, H, W) to (H, W, C), and back; everything else, one row, is a copy. */
 static void import_images(const ga_shape *s, int64_t samples, const void *from, void *to)
 {
-    int64_t n = ga_elements(s);
-    if (s->rank < 3 || s->dim[0] == 1) {
-        memcpy(to, from, (size_t)(samples * n) * sizeof(real));
-        return;
-    }
-    int64_t channels = s->dim[0], pixels = n / channels;
-    const real *x = from;
-    real *y = to;
-    for (int64_t i = 0; i < samples; i++, x += n, y += n)
-        for (int64_t p = 0; p < pixels; p++)
-            for (int64_t c = 0; c < channels; c++)
-                y[p * channels + c] = x[c * pixels + p];
+    int64_t channels = s->rank == 3 ? s->dim[0] : 1;
+    if (channels == 1)
+        memcpy(to, from, (size_t)(samples * ga_elements(s)) * sizeof(real));
+    else
+        transpose(samples, channels, ga_elements(s) / channels, from, to);
 }
 
 static void export_images(const ga_shape *s, int64_t samples, const void *from, void *to)
 {
-    int64_t n = ga_elements(s);
-    if (s->rank < 3 || s->dim[0] == 1) {
-        memcpy(to, from, (size_t)(samples * n) * sizeof(real));
-        return;
-    }
-    int64_t channels = s->dim[0], pixels = n / channels;
-    const real *x = from;
-    real *y = to;
-    for (int64_t i = 0; i < samples; i++, x += n, y += n)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t p = 0; p < pixels; p++)
-                y[c * pixels + p] = x[p * channels + c];
+    int64_t channels = s->rank == 3 ? s->dim[0] : 1;
+    if (channels == 1)
+        memcpy(to, from, (size_t)(samples * ga_elements(s)) * sizeof(real));
+    else
+        transpose(samples, ga_elements(s) / channels, channels, from, to);
 }
 
 extern const ga_compute GA_NAME(ga_compute);

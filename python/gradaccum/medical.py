@@ -109,12 +109,14 @@ def run(epochs: int = 5, seed: int = 0, out: str | None = None) -> int:
         nets[name], curves[name], kinds[name], seconds = train(micro_batch, data, epochs, seed, limit)
         table = confusion(nets[name], data.x_test, data.y_test)
         accuracy = float(np.trace(table) / table.sum())
-        results.append({"split": name, "limit": limit, "bytes": sum(kinds[name].values()), "seconds_per_update": seconds, "accuracy": accuracy})
-        print(f"  {name:<10} {limit or 'none':>8} {format_bytes(sum(kinds[name].values())):>10} {seconds:9.4f} {curves[name][0]:11.6f} {curves[name][-1]:10.6f} {accuracy:9.4f}")
+        total, curve = sum(kinds[name].values()), curves[name]
+        results.append({"split": name, "limit": limit, "bytes": total, "seconds_per_update": seconds, "accuracy": accuracy})
+        print(f"  {name:<10} {limit or 'none':>8} {format_bytes(total):>10} {seconds:9.4f} {curve[0]:11.6f} {curve[-1]:10.6f} {accuracy:9.4f}")
     first = next(iter(nets))
     same = all(np.array_equal(nets[first].params, n.params) and curves[first] == curves[k] for k, n in nets.items())
     print(f"\nsame bits: {'yes' if same else 'NO'} ({nets[first].params.size:,} parameters, and the loss of every update)")
-    print(f"\nHeld-out slices {', '.join(map(str, data.test_slices))}; rows are true, columns predicted\n  {'':<20} " + " ".join(f"{c.split()[0]:>13}" for c in CLASSES))
+    print(f"\nHeld-out slices {', '.join(map(str, data.test_slices))}; rows are true, columns predicted")
+    print(f"  {'':<20} " + " ".join(f"{c.split()[0]:>13}" for c in CLASSES))
     for c, row in zip(CLASSES, table):
         print(f"  {c:<20} " + " ".join(f"{n:>13}" for n in row) + f"   {row.max() and row[CLASSES.index(c)] / row.sum():.1%} right")
     print("\nBytes           " + "".join(f"{name:>12}" for name in nets))

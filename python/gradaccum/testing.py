@@ -196,8 +196,8 @@ def _against_reference(layer: Layer, shapes, dtype, engine, samples, seed, toler
     assert np.any(second != 0) or not np.any(once != 0), f"{layer!r}: a second backward did not add to the gradients"
 
 
-def _window_gradient(net: Network, x, y, weight, pieces) -> tuple[np.ndarray, float]:
-    acc = Accumulator(net)
+def _accumulate(net: Network, acc: Accumulator, x, y, weight, pieces) -> None:
+    """The micro-batches of a window by hand."""
     acc.begin()
     first = 0
     for n in pieces:
@@ -207,6 +207,11 @@ def _window_gradient(net: Network, x, y, weight, pieces) -> tuple[np.ndarray, fl
         net.backward()
         acc.accumulate()
         first += n
+
+
+def _window_gradient(net: Network, x, y, weight, pieces) -> tuple[np.ndarray, float]:
+    acc = Accumulator(net)
+    _accumulate(net, acc, x, y, weight, pieces)
     loss = acc.loss_sum
     acc.normalize()
     return net.grads.copy(), loss
@@ -278,15 +283,7 @@ def _train(net, x, y, weight, pieces, way, updates) -> dict:
             for _ in acc.stages(x, y, weight):
                 pass
         else:
-            acc.begin()
-            first = 0
-            for n in pieces:
-                part = slice(first, first + n)
-                net.forward({name: a[part] for name, a in x.items()})
-                net.loss(y[part], None if weight is None else weight[part])
-                net.backward()
-                acc.accumulate()
-                first += n
+            _accumulate(net, acc, x, y, weight, pieces)
             acc.normalize()
             acc.clip()
             opt.step()

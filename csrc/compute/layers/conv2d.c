@@ -32,12 +32,11 @@ static convolution shape_of(const ga_node *node, const ga_shape *image, const ga
 
 static ga_status check_options(const ga_node *node)
 {
-    char text[64];
     const ga_shape *x = &node->in[0];
     int64_t groups = option(node, GROUPS);
-    if (x->rank != 3)
-        return ga_fail(GA_EVALUE, "%s (%s): the input has shape %s per sample, expected an image (channels, height, width)", node->name,
-                       node->layer->kind, ga_shape_text(x, text));
+    ga_status status = needs_image(node);
+    if (status)
+        return status;
     for (int i = KH; i <= DW; i++)
         if (option(node, i) < (i == PH || i == PW ? 0 : 1))
             return ga_fail(GA_EVALUE, "%s (%s): %s=%lld, expected at least %d", node->name, node->layer->kind, options[i].name,

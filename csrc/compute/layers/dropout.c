@@ -20,11 +20,8 @@ extern const ga_layer LAYER(dropout2d);
 
 static ga_status dropout2d_plan(ga_node *node)
 {
-    char text[64];
-    if (node->in[0].rank != 3)
-        return ga_fail(GA_EVALUE, "%s (dropout2d): the input has shape %s per sample, expected an image (channels, height, width)", node->name,
-                       ga_shape_text(&node->in[0], text));
-    return dropout_plan(node);
+    ga_status status = needs_image(node);
+    return status ? status : dropout_plan(node);
 }
 
 typedef struct { const ga_node *node; const ga_pass *pass; const real *from; real *to; int adds; } job;

@@ -14,18 +14,9 @@ static const ga_option_default adaptive_options[] = {{"output_h", REQUIRED}, {"o
 
 static int64_t option(const ga_node *node, int i) { return (int64_t)node->option[i]; }
 
-static ga_status image(const ga_node *node)
-{
-    char text[64];
-    if (node->in[0].rank == 3)
-        return GA_OK;
-    return ga_fail(GA_EVALUE, "%s (%s): the input has shape %s per sample, expected an image (channels, height, width)", node->name,
-                   node->layer->kind, ga_shape_text(&node->in[0], text));
-}
-
 static ga_status pool_plan(ga_node *node)
 {
-    ga_status status = image(node);
+    ga_status status = needs_image(node);
     int64_t size[2];
     for (int i = 0; i < 2 && !status; i++) {
         int64_t k = option(node, KH + i), s = option(node, SH + i), p = option(node, PH + i), d = option(node, DH + i);
@@ -46,7 +37,7 @@ static ga_status pool_plan(ga_node *node)
 
 static ga_status adaptive_plan(ga_node *node)
 {
-    ga_status status = image(node);
+    ga_status status = needs_image(node);
     int64_t oh = option(node, 0), ow = option(node, 1);
     if (!status && (oh < 1 || ow < 1))
         status = ga_fail(GA_EVALUE, "%s (adaptive_avg_pool2d): output_size (%lld, %lld), expected at least 1", node->name, (long long)oh, (long long)ow);

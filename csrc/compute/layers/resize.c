@@ -7,15 +7,6 @@
  *   cat                inputs one after the other along the channels (features) */
 #include "../layer.h"
 
-static ga_status image(const ga_node *node)
-{
-    char text[64];
-    if (node->in[0].rank == 3)
-        return GA_OK;
-    return ga_fail(GA_EVALUE, "%s (%s): the input has shape %s per sample, expected an image (channels, height, width)", node->name,
-                   node->layer->kind, ga_shape_text(&node->in[0], text));
-}
-
 typedef struct { const ga_node *node; int backward; } job;
 
 static ga_status run(const ga_node *node, const ga_pass *pass, void (*sample)(void *, int, int), int backward)
@@ -35,7 +26,7 @@ static const ga_option_default upsample_options[] = {
 
 static ga_status upsample_plan(ga_node *node)
 {
-    ga_status status = image(node);
+    ga_status status = needs_image(node);
     if (!status && (node->option[OUT_H] < 1 || node->option[OUT_W] < 1))
         status = ga_fail(GA_EVALUE, "%s (upsample): size (%g, %g), expected at least 1", node->name, node->option[OUT_H], node->option[OUT_W]);
     if (!status)
@@ -110,7 +101,7 @@ static const ga_option_default pad_options[] = {{"left", 0}, {"right", 0}, {"top
 
 static ga_status zero_pad2d_plan(ga_node *node)
 {
-    ga_status status = image(node);
+    ga_status status = needs_image(node);
     if (status)
         return status;
     int64_t h = node->in[0].dim[1] + (int64_t)(node->option[TOP] + node->option[BOTTOM]);

@@ -242,7 +242,20 @@ class Checkpoint(Module):
         return f"Checkpoint({self.module!r})"
 
 
-class Sequential(Module):
+class _Container(Module):
+    """Children by position."""
+
+    def __getitem__(self, index):
+        return list(self.children().values())[index]
+
+    def __len__(self):
+        return len(self.children())
+
+    def __iter__(self):
+        return iter(self.children().values())
+
+
+class Sequential(_Container):
     """Modules one after the other, named "0", "1", ... as in PyTorch. An OrderedDict-like dict gives other names."""
 
     def __init__(self, *modules):
@@ -261,17 +274,8 @@ class Sequential(Module):
             x = module(x)
         return x
 
-    def __getitem__(self, index):
-        return list(self.children().values())[index]
 
-    def __len__(self):
-        return len(self.children())
-
-    def __iter__(self):
-        return iter(self.children().values())
-
-
-class ModuleList(Module):
+class ModuleList(_Container):
     """A list of modules that are found by ``named_parameters``; it has no forward."""
 
     def __init__(self, modules=()):
@@ -282,12 +286,3 @@ class ModuleList(Module):
     def append(self, module: Module) -> "ModuleList":
         setattr(self, str(len(self)), module)
         return self
-
-    def __getitem__(self, index):
-        return list(self.children().values())[index]
-
-    def __len__(self):
-        return len(self.children())
-
-    def __iter__(self):
-        return iter(self.children().values())
