@@ -5,7 +5,7 @@ from conftest import residual_net
 
 import gradaccum as ga
 from gradaccum import nn, optim
-from gradaccum.testing import _pieces, check_split
+from gradaccum.testing import _pieces, check_split, gradcheck
 
 UPDATES = 20
 SPLITS = [96, 1, 5, 32, 50, 95, [90, 6], [1, 94, 1], [13, 13, 60, 10], [7] * 13 + [5]]
@@ -232,22 +232,109 @@ class Random(nn.Module):
         return self.out(y)
 
 
+def train_graph(module, shape, plans, dtype="float32"):
+    """Two updates of a random graph for each (micro_batch, options of the plan): all give the same bits."""
+    rng = np.random.default_rng(1)
+    x, y, weight = rng.normal(size=(11, *shape)), rng.integers(0, 3, 11), rng.random(11)
+    expected = None
+    for m, options in plans:
+        net = ga.plan(module, input_shape=shape, loss=nn.CrossEntropyLoss(), micro_batch=m, seed=2, dtype=dtype, **options)
+        acc = ga.Accumulator(net, optim.AdamW(net, lr=0.05), max_grad_norm=0.5)
+        for _ in range(2):
+            record = acc.update(x, y, weight)
+        result = {**net.state_dict(), "prediction": net.predict(x), "loss": record.loss, "norm": record.grad_norm}
+        expected = expected or result
+        for name, value in result.items():
+            assert np.array_equal(value, expected[name]), f"micro_batch={m}, {options}: {name} differs"
+        assert net._core.guards_intact()
+
+
+KEPT, REUSED, AGAIN = {"keep": "all"}, {}, {"recompute": "sqrt"}
+
+
 @pytest.mark.parametrize("first", range(0, 120, 30))
 def test_random_graphs(first):
     """Splits, and memory that is used again against memory that is not (keep="all"): where the plan shares, no value is lost."""
     for seed in range(first, first + 30):
-        rng = np.random.default_rng(seed)
-        module, x, y, weight = Random(rng), rng.normal(size=(11, 4)), rng.integers(0, 3, 11), rng.random(11)
-        expected = None
-        for m, keep in ((11, "all"), (11, None), (3, None), (1, None), (4, "all")):
-            net = ga.plan(module, input_shape=(4,), loss=nn.CrossEntropyLoss(), micro_batch=m, seed=seed, keep=keep)
-            acc = ga.Accumulator(net, optim.AdamW(net, lr=0.05), max_grad_norm=0.5)
-            for _ in range(3):
-                record = acc.update(x, y, weight)
-            result = net.params.copy(), net.predict(x), np.array([record.loss, record.grad_norm])
-            expected = expected or result
-            assert all(np.array_equal(a, b) for a, b in zip(result, expected)), f"graph {seed}, micro_batch={m}, keep={keep}"
-            assert net._core.guards_intact()
+        train_graph(Random(np.random.default_rng(seed)), (4,), [(11, KEPT), (11, REUSED), (3, REUSED), (1, REUSED), (4, KEPT)])
+
+
+def test_random_graphs_against_finite_differences():
+    """All plans agree, above; here that they agree on the gradient."""
+    for seed in range(20):
+        assert gradcheck(Random(np.random.default_rng(seed)), (4,), loss=nn.CrossEntropyLoss(), most=4, step=1e-5) < 1e-7
+
+
+class RandomImages(nn.Module):
+    """A random graph over images: convolutions, pooling, norms, concatenations, sums, checkpoints; every end goes to the head."""
+
+    def __init__(self, rng, mixing):
+        super().__init__()
+        self.steps, self.shapes = [], [(3, 8, 8)]
+        for i in range(rng.integers(2, 10)):
+            a = int(rng.integers(max(0, i - 2), i + 1))
+            c, h, w = self.shapes[a]
+            out, k, stride = (int(v) for v in rng.integers((1, 1, 1), (6, 4, 3)))
+            narrow, wide = min(h, w) < 2, h > 8
+            choices = {
+                "conv": (lambda: nn.Conv2d(c, out, k, stride=stride, padding=k // 2), (out, (h + 2 * (k // 2) - k) // stride + 1,
+                                                                                     (w + 2 * (k // 2) - k) // stride + 1)),
+                "relu": (nn.ReLU, (c, h, w)), "gelu": (nn.GELU, (c, h, w)), "identity": (nn.Identity, (c, h, w)),
+                "group": (lambda: nn.GroupNorm(1, c), (c, h, w)), "drop": (lambda: nn.Dropout(0.3), (c, h, w)),
+                "drop2d": (lambda: nn.Dropout2d(0.3), (c, h, w)),
+                "checkpoint": (lambda: nn.Checkpoint(nn.Sequential(nn.Conv2d(c, 4, 3, padding=1), nn.ReLU(), nn.Dropout(0.2), nn.Conv2d(4, c, 1))),
+                               (c, h, w)),
+                "instance": None if narrow else (lambda: nn.InstanceNorm2d(c, affine=True), (c, h, w)),
+                "max": None if narrow else (lambda: nn.MaxPool2d(2), (c, h // 2, w // 2)),
+                "average": None if narrow else (lambda: nn.AvgPool2d(2), (c, h // 2, w // 2)),
+                "up": None if wide else (lambda: nn.Upsample(scale_factor=2), (c, 2 * h, 2 * w)),
+                "transposed": None if wide else (lambda: nn.ConvTranspose2d(c, out, 2, stride=2), (out, 2 * h, 2 * w)),
+                "pad": None if wide else (lambda: nn.ZeroPad2d(1), (c, h + 2, w + 2)),
+                "batch": (lambda: nn.BatchNorm2d(c), (c, h, w)) if mixing else None,
+                "add": "add", "cat": "cat",
+            }
+            names = [name for name, choice in choices.items() if choice]
+            name = names[rng.integers(len(names))]
+            fits = [j for j in range(i + 1) if (self.shapes[j] == (c, h, w) if name == "add" else self.shapes[j][1:] == (h, w))]
+            b = int(rng.choice(fits))
+            if name in ("add", "cat"):
+                self.steps.append((name, a, b))
+                self.shapes.append((c, h, w) if name == "add" else (c + self.shapes[b][0], h, w))
+            else:
+                make, shape = choices[name]
+                setattr(self, f"layer{i}", make())
+                self.steps.append((f"layer{i}", a, a))
+                self.shapes.append(shape)
+        self.heads = nn.ModuleList(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[0], 3)) for shape in self.shapes)
+
+    def forward(self, x):
+        values, read = [x], set()
+        for name, a, b in self.steps:
+            read |= {a, b}
+            left, right = values[a], values[b]
+            values.append(left + right if name == "add" else nn.functional.cat([left, right]) if name == "cat" else getattr(self, name)(left))
+        y = self.heads[-1](values[-1])
+        for i in range(len(values) - 1):
+            y = y + self.heads[i](values[i]) if i not in read else y
+        return y
+
+
+@pytest.mark.parametrize("first", range(0, 120, 40))
+def test_random_image_graphs(first):
+    """As above; networks with batch statistics keep their bits for every plan, though not for every split."""
+    for seed in range(first, first + 40):
+        mixing = seed % 3 == 0
+        module = RandomImages(np.random.default_rng(seed), mixing)
+        splits = [] if mixing else [(3, REUSED), (1, REUSED)]
+        train_graph(module, (3, 8, 8), [(11, KEPT), (11, REUSED), *splits], ("float32", "float64")[seed % 2])
+
+
+@pytest.mark.xfail(strict=True, reason="backward leaves out nodes without a gradient also where they have to be computed again")
+def test_random_graphs_that_are_computed_again():
+    for seed in range(60):
+        train_graph(Random(np.random.default_rng(seed)), (4,), [(11, KEPT), (11, AGAIN), (3, AGAIN), (4, KEPT | AGAIN)])
+        images = RandomImages(np.random.default_rng(seed), seed % 3 == 0)
+        train_graph(images, (3, 8, 8), [(11, KEPT), (11, AGAIN)] + ([] if seed % 3 == 0 else [(4, AGAIN)]))
 
 
 def test_check_equivalence_is_true_for_the_native_engine(batch):

@@ -1,10 +1,13 @@
-"""Makes python/gradaccum/data/names.txt from the Unicode CLDR (Debian package unicode-cldr-core, Unicode licence).
+"""Makes python/gradaccum/data/names.txt from the Unicode CLDR 41 (Debian package unicode-cldr-core,
+Unicode licence).
 
     apt-get download unicode-cldr-core && dpkg -x unicode-cldr-core*.deb folder
     python tools/make_names.py folder/usr/share/unicode/cldr/common
 
-One line per item, English and Vietnamese with a tab between, under a line with the category in brackets. Left out: names that are
-the same in both languages, spellings and draft names that CLDR marks as unconfirmed, and pairs that were there before.
+One line per item, English and Vietnamese with a tab between, under a line with the category in
+brackets. Left out: names that are the same in both languages, variants, drafts that CLDR is not
+sure of, and items of which one name was there before (the script "Arabic" after the language), so
+that each name stands in the file once and belongs to one item.
 """
 import sys
 import unicodedata
@@ -30,9 +33,10 @@ def settled(element):
     return "↑" not in element.text                           # CLDR's mark for "as in the parent"
 
 
-def names(root, where, key, inside):
+def names(tree, where, key, inside):
+    """{code: name} of one category."""
     found = {}
-    for element in root.iterfind(where):
+    for element in tree.iterfind(where):
         for name in element.findall(inside) if inside else [element]:
             if settled(name):
                 found[element.get(key)] = " ".join(unicodedata.normalize("NFC", name.text).split())
@@ -42,17 +46,18 @@ def names(root, where, key, inside):
 def main(folder):
     lines, seen = [], set()
     for category, (subfolder, where, key, inside) in WHERE.items():
-        english, vietnamese = (names(ElementTree.parse(Path(folder, subfolder, f"{language}.xml")).getroot(), where, key, inside)
-                               for language in LANGUAGES)
+        files = (Path(folder, subfolder, f"{language}.xml") for language in LANGUAGES)
+        english, vietnamese = (names(ElementTree.parse(file), where, key, inside) for file in files)
         lines.append(f"[{category}]")
         for code in sorted(english.keys() & vietnamese.keys()):
             pair = english[code], vietnamese[code]
-            if pair not in seen and pair[0].casefold() != pair[1].casefold():
-                seen.add(pair)
+            plain = {name.casefold() for name in pair}
+            if len(plain) == 2 and not plain & seen:
+                seen |= plain
                 lines.append("\t".join(pair))
     target = Path(__file__).parent.parent / "python/gradaccum/data/names.txt"
     target.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{target.name}: {target.stat().st_size:,} bytes, {len(seen):,} pairs")
+    print(f"{target.name}: {target.stat().st_size:,} bytes, {len(seen) // 2:,} pairs")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ static void several_callers(void)
 }
 
 /* A network wide enough that its products are divided, with its data. */
-enum { WIDTH = 160, SAMPLES = 96 };
+enum { WIDTH = 160, SAMPLES = 96, LAYERS = 2, UPDATES = 2 };
 typedef struct { run r; float *x, *y; } trainee;
 
 static trainee make(void)
@@ -98,7 +98,7 @@ static trainee make(void)
     int v, n;
     CHECK_EQ(ga_net_create(GA_FLOAT32, GA_NATIVE, 1, &t.r.net), GA_OK);
     CHECK_EQ(ga_net_add_input(t.r.net, "x", &(ga_shape){1, {WIDTH}}, 0, 0, &v), GA_OK);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LAYERS; i++) {
         CHECK_EQ(ga_net_add_node(t.r.net, "linear", "fc", &(ga_option){"out_features", WIDTH}, 1, &v, 1, NULL, &n, &v), GA_OK);
         CHECK_EQ(ga_net_add_node(t.r.net, "gelu", "gelu", NULL, 0, &v, 1, NULL, &n, &v), GA_OK);
     }
@@ -126,7 +126,7 @@ static void drop(trainee *t)
     give_back(&t->r);
 }
 
-enum { COUNT = 3 * (WIDTH * WIDTH + WIDTH) * 4, NETS = 3 };
+enum { COUNT = LAYERS * (WIDTH * WIDTH + WIDTH) * 4, NETS = 3 };
 static trainee net[NETS], other;                             /* reachable, also in a child where their threads are not */
 static char start[COUNT], expected[COUNT];
 
@@ -137,7 +137,7 @@ static int trains_as_expected(trainee *t)
     for (int i = 0; i < 2; i++)
         memset(t->r.state[i], 0, COUNT);
     *ga_optimizer_clock(t->r.optimizer) = 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < UPDATES; i++)
         if (update(t, SAMPLES - i))
             return 0;
     return !memcmp(t->r.memory[GA_PARAMETERS], expected, COUNT);
@@ -213,7 +213,7 @@ int main(void)
         net[i] = make();
     other = make();
     memcpy(start, net[0].r.memory[GA_PARAMETERS], COUNT);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < UPDATES; i++)
         CHECK_EQ(update(&net[0], SAMPLES - i), GA_OK);
     memcpy(expected, net[0].r.memory[GA_PARAMETERS], COUNT);
     CHECK(memcmp(start, expected, COUNT) != 0);

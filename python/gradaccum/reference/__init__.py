@@ -22,16 +22,23 @@ from .batch_norm import (batch_norm_backward, batch_norm_forward, ghost_batch_no
 from .conv2d import conv2d_backward, conv2d_forward, conv_transpose2d_backward, conv_transpose2d_forward
 from .cross_entropy_loss import cross_entropy_loss_backward, cross_entropy_loss_forward
 from .dropout import dropout2d_backward, dropout2d_forward, dropout_backward, dropout_forward
+from .embedding import embedding_backward, embedding_forward
 from .group_norm import group_norm_backward, group_norm_forward, instance_norm2d_backward, instance_norm2d_forward
+from .gru import gru_backward, gru_forward
+from .layer_norm import layer_norm_backward, layer_norm_forward
 from .linear import linear_backward, linear_forward
+from .lstm import lstm_backward, lstm_forward
+from .multihead_attention import multihead_attention_backward, multihead_attention_forward
 from .optimizers import adam_step, adamw_step, clip_grad_norm, sgd_step
 from .pool import (adaptive_avg_pool2d_backward, adaptive_avg_pool2d_forward, avg_pool2d_backward, avg_pool2d_forward, max_pool2d_backward,
                    max_pool2d_forward)
+from .position import position_backward, position_forward
 from .random import random_elements, random_stream
 from .regression_loss import (bce_with_logits_loss_backward, bce_with_logits_loss_forward, l1_loss_backward, l1_loss_forward,
                               mse_loss_backward, mse_loss_forward)
 from .reshape import flatten_backward, flatten_forward, identity_backward, identity_forward
 from .resize import (cat_backward, cat_forward, upsample_backward, upsample_forward, zero_pad2d_backward, zero_pad2d_forward)
+from .rms_norm import rms_norm_backward, rms_norm_forward
 from .softmax import softmax_backward, softmax_forward
 from .window import mean_of_means, weighted_mean
 
