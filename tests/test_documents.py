@@ -80,3 +80,10 @@ def test_the_medical_project(capsys, tmp_path):
     assert log["runs"][0]["bytes"] > 8 * 2**20 > log["runs"][1]["bytes"] > log["runs"][2]["bytes"]
     with np.load(tmp_path / "slice.npz") as file:
         assert file["predicted"].shape == file["true"].shape and set(np.unique(file["predicted"])) <= {-1, 0, 1, 2}
+
+
+def test_the_text_project(capsys):
+    assert main(["text", "--updates", "4"]) == 0
+    out = capsys.readouterr().out
+    for text in ("BudgetError", "same bits, 1 x 32 and 4 x 8 divided by tokens: yes", "4 x 8, means", "test perplexity", "  vi: "):
+        assert text in out

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 import weakref
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ class Update:
         lr: learning rate that was used (first group).
         skipped, reason: no update was made, and why.
         rejected: micro-batches that were left out (on_non_finite="skip_micro_batch").
+        seconds: from the first micro-batch (or ``begin``) to the end of the update. Not compared by ``==``.
     """
 
     update: int
@@ -61,6 +63,17 @@ class Update:
     skipped: bool = False
     reason: str = ""
     rejected: int = 0
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples of the window over its seconds."""
+        return self.samples / self.seconds if self.seconds > 0 else math.inf
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Target elements with weight over the window's seconds."""
+        return self.tokens / self.seconds if self.seconds > 0 else math.inf
 
     @property
     def perplexity(self) -> float:
@@ -160,6 +173,7 @@ class Accumulator:
         self._max_grad_norm, self.loss_scale, self.on_non_finite = max_grad_norm, loss_scale, on_non_finite
         self.schedule = schedule
         self.last_update: Update | None = None
+        self._started = 0.0                                  # of the window at hand
         self._micro_losses: list[float] = []
         self._accumulation_steps = accumulation_steps
         self.effective_batch_size = effective_batch_size
@@ -310,6 +324,7 @@ class Accumulator:
         self._need_optimizer("update")
         limit = self._limit("update", y)
         self.net._before()
+        self._started = time.perf_counter()
         with self._scheduled():
             raw, losses, weights = self._core.update(self.net._as_inputs(x), y, weight, self.micro_batch, limit or 0)
         self._micro_losses = []
@@ -334,6 +349,8 @@ class Accumulator:
             raise StageError("step: the window is complete but was not applied; clear(discard=True) drops it")
         self.accumulation_steps                              # a function of updates may refuse: before anything is added
         self.net._before()
+        if not self.micro_step:
+            self._started = time.perf_counter()
         loss_sum, total, samples, rejected = self._core.add(self.net._as_inputs(x), y, weight)
         loss = loss_sum / total if total > 0 else math.nan
         self._micro_losses.append(loss)
@@ -387,7 +404,8 @@ class Accumulator:
             update=self.updates, loss=raw["loss_sum"] / raw["weight"] if raw["weight"] > 0 else math.nan, weight=raw["weight"],
             samples=raw["samples"], tokens=raw["elements"], micro_steps=raw["micro_steps"], micro_losses=micro_losses, grad_norm=norm,
             grad_norm_clipped=None if skipped else raw["grad_norm_clipped"], clipped=raw["clipped"],
-            lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"])
+            lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"],
+            seconds=time.perf_counter() - self._started)
         return self.last_update
 
     def _warn_of_batch_statistics(self) -> None:
@@ -462,6 +480,7 @@ class Accumulator:
         """Opens a window; it must be empty."""
         self._core.begin()
         self._micro_losses = []
+        self._started = time.perf_counter()
 
     def accumulate(self) -> bool:
         """Takes the micro-batch into the window: loss, weight, counts, and in a staged window its gradient. True if rejected."""
