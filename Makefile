@@ -66,7 +66,7 @@ sanitize: $(VENV)/editable  ## address and undefined-behaviour sanitizers over t
 		$(PY) -m pytest -p no:cacheprovider -m "not resident"
 
 valgrind:                   ## valgrind over the C tests
-	$(MAKE) --no-print-directory -f tests/c/Makefile run WRAP="valgrind -q --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite"
+	$(MAKE) --no-print-directory -f tests/c/Makefile run WRAP="valgrind -q --fair-sched=try --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite"
 
 coverage: $(VENV)/editable  ## covered lines of C and Python
 	$(PY) tools/coverage.py

@@ -329,7 +329,6 @@ def test_random_image_graphs(first):
         train_graph(module, (3, 8, 8), [(11, KEPT), (11, REUSED), *splits], ("float32", "float64")[seed % 2])
 
 
-@pytest.mark.xfail(strict=True, reason="backward leaves out nodes without a gradient also where they have to be computed again")
 def test_random_graphs_that_are_computed_again():
     for seed in range(60):
         train_graph(Random(np.random.default_rng(seed)), (4,), [(11, KEPT), (11, AGAIN), (3, AGAIN), (4, KEPT | AGAIN)])

@@ -122,6 +122,7 @@ void ga_zero_gradients(ga_net *net);
 void ga_fold_ties(ga_net *net);
 void ga_commit_layers(ga_net *net);                          /* after an update: running statistics of the window */
 /* optimizer.c */
+ga_status ga_optimizer_ready(const ga_optimizer *optimizer);  /* all its state is bound */
 void ga_optimizer_run(ga_optimizer *optimizer, double divisor, double factor, int clear);
 /* window.c */
 double ga_window_seed(const ga_window *window, double weight);   /* factor of the loss at the start of backward */

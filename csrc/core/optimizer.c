@@ -114,6 +114,14 @@ ga_status ga_optimizer_set(ga_optimizer *o, int group, const ga_hyper *hyper)
 
 int64_t *ga_optimizer_clock(ga_optimizer *o) { return &o->clock; }
 
+ga_status ga_optimizer_ready(const ga_optimizer *o)
+{
+    for (int i = 0; i < ga_optimizer_states(o); i++)
+        if (!o->state[i])
+            return ga_fail(GA_EVALUE, "the optimizer's state %s is not bound", ga_optimizer_state_name(o, i));
+    return GA_OK;
+}
+
 void ga_optimizer_run(ga_optimizer *o, double divisor, double factor, int clear)
 {
     ga_net *net = o->net;
@@ -142,6 +150,9 @@ ga_status ga_optimizer_step(ga_optimizer *o)
         return ga_fail(GA_ESTAGE, "step: this network's gradients belong to an accumulation window; the window applies the update");
     if (net->torn)
         return ga_wrong_stage(net, "step");
+    ga_status status = ga_optimizer_ready(o);
+    if (status)
+        return status;
     ga_optimizer_run(o, 1, 1, 0);
     ga_commit_layers(net);
     net->free_updates++;

@@ -73,6 +73,9 @@ ga_status ga_check_batch(const ga_net *net, const ga_batch *batch, int inputs, i
     if (batch->length < 0 || length_of(net, batch) > net->length)
         return ga_fail(GA_EVALUE, "the sequences have %lld steps, but the network is planned for at most %lld",
                        (long long)batch->length, (long long)net->length);
+    for (int k = 0; inputs && k < net->n_inputs; k++)
+        if (!batch->input[k])
+            return ga_fail(GA_EVALUE, "%s: no array given", net->input_name[k]);
     ga_pass pass = {.samples = batch->samples, .length = length_of(net, batch), .training = training};
     for (int i = 0; inputs && i < net->n_nodes; i++) {
         const ga_node *node = net->node[i];
@@ -234,7 +237,7 @@ ga_status ga_run_backward(ga_net *net)
         ga_zero_gradients(net);
     for (int t = net->n_nodes; t < net->plan.n_steps && net->weight > 0; t++) {   /* no weight: nothing to add, not even 0 * infinity */
         const ga_node *node = net->node[net->plan.step[t].node];
-        if (node->output >= 0 && !net->value[node->output].needs_grad)
+        if (net->plan.step[t].kind == GA_STEP_BACKWARD && node->output >= 0 && !net->value[node->output].needs_grad)
             continue;
         net->pass.again = net->plan.step[t].kind == GA_STEP_AGAIN;
         ga_status status = net->pass.again ? node->layer->forward(node, &net->pass) : node->layer->backward(node, &net->pass);
@@ -328,6 +331,8 @@ ga_status ga_predict(ga_net *net, const ga_batch *batch, void *output)
     ga_status status = ga_check_batch(net, batch, 1, 0, 0, 0);
     if (!status)
         status = may_look(net, "predict");
+    if (!status && !output)
+        status = ga_fail(GA_EVALUE, "predict: no room for the output given");
     if (status)
         return status;
     int v = ga_net_prediction(net);

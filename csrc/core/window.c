@@ -68,8 +68,12 @@ void ga_window_free(ga_window *window)
 
 static ga_status attached(const ga_window *window)
 {
-    return window->net ? GA_OK : ga_fail(GA_ESTAGE, "this window was replaced by a newer one on the same network, or the network "
-                                         "is gone");
+    if (!window->net)
+        return ga_fail(GA_ESTAGE, "this window was replaced by a newer one on the same network, or the network is gone");
+    const ga_window_options *o = &window->options;
+    if ((o->staged && !window->buffer) || (o->buffer == GA_BUFFER_COMPENSATED && !window->compensation) || (o->ema_decay >= 0 && !window->ema))
+        return ga_fail(GA_EVALUE, "the window's memory is not bound");
+    return GA_OK;
 }
 
 ga_status ga_window_set(ga_window *window, const ga_window_options *options)
@@ -278,6 +282,8 @@ ga_status ga_window_apply(ga_window *window)
         return ga_wrong_stage(net, "step");
     if (!window->optimizer)
         return ga_fail(GA_EVALUE, "step: this window was made without an optimizer");
+    if ((status = ga_optimizer_ready(window->optimizer)))
+        return status;
     if (!isfinite(window->grad_norm))
         return ga_fail(GA_ENONFINITE, "step: the window's gradient has NaN or infinity (norm %g); nothing was updated; "
                        "clear(discard=True) drops the window", window->grad_norm);
@@ -364,6 +370,8 @@ ga_status ga_window_finish(ga_window *window, ga_update *update)
         return ga_wrong_stage(net, "the update");
     if (!window->optimizer)
         return ga_fail(GA_EVALUE, "update: this window was made without an optimizer");
+    if ((status = ga_optimizer_ready(window->optimizer)))
+        return status;
     *update = (ga_update){.loss_sum = window->loss_sum, .weight = window->weight_sum, .samples = window->samples,
                           .elements = window->elements, .micro_steps = window->micro_step, .rejected = window->rejected};
     if (!(window->weight_sum > 0)) {

@@ -46,21 +46,6 @@ static inline void put(void *array, ga_dtype dtype, int64_t i, double value)
         ((float *)array)[i] = (float)value;
 }
 
-/* Runs a test that is known to fail, in a child; the mark has to go as soon as it passes. */
-static inline void still_fails(void (*test)(void))
-{
-    int status;
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-        CHECK(freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr));
-        test();
-        _Exit(0);
-    }
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
-    CHECK(status != 0);
-}
-
 typedef struct {
     ga_net *net;
     ga_optimizer *optimizer;

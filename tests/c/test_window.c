@@ -547,9 +547,9 @@ int main(void)
     windows_that_are_skipped();
     staged_sums_are_additions();
     a_saved_window_goes_on_with_the_same_bits();
-    still_fails(unbound_buffer);                             /* each of these reads or writes at NULL */
-    still_fails(unbound_state);
-    still_fails(missing_input);
-    still_fails(missing_output);
+    unbound_buffer();
+    unbound_state();
+    missing_input();
+    missing_output();
     return 0;
 }

@@ -1,83 +1,109 @@
-"""Convolution: slide a kernel over an image and take products. (Cross-correlation, as everybody calls convolution.)
+"""Convolution: slide a kernel over an image and take products.
 
-    y[n, o, i, j] = b[o] + Σ_{c,u,v} x[n, c, i s + u d - p, j s + v d - p] W[o, c, u, v]
+(Strictly a cross-correlation, as the kernel is not turned round, but everybody says convolution.)
 
-y is linear in x and in W, so each gradient is the same sum with the roles changed:
+    y[n,o,i,j] = b[o] + Σ_{c,u,v} W[o,c,u,v] x[n,c, i s + u d - p, j s + v d - p]
 
-    dW[o, c, u, v] = Σ_{n,i,j} dy[n, o, i, j] x[n, c, i s + u d - p, ...]       dx[the same place] += dy[n, o, i, j] W[o, c, u, v]
+with stride s, dilation d and padding p; outside of the image x is 0. ``groups`` cut the channels
+into as many convolutions that know nothing of each other.
 
-A transposed convolution is the map dy -> dx used as a forward pass (Dumoulin, Visin 2016, arXiv:1603.07285).
+Backward: y is a sum of products W x, so each pair (output, tap) sends dy times the one to the
+other:
+
+    dW[o,c,u,v] = Σ_{n,i,j} dy[n,o,i,j] x[n,c, i s + u d - p, j s + v d - p]
+    db[o]       = Σ_{n,i,j} dy[n,o,i,j]
+    dx[n,c,a,b] = Σ dy[n,o,i,j] W[o,c,u,v]   for all o,u,v,i,j: i s + u d - p = a, j s + v d - p = b
+
+dW is the product of forward's patches with dy. For dx we walk over the taps (u, v): each adds dy
+W[:,:,u,v] to the pixels that lay under it, every s-th one.
+
+A transposed convolution is the map dy -> dx as a forward pass (Dumoulin, Visin 2016,
+arXiv:1603.07285): it enlarges an image by s. So its own dx is the convolution of dy with W, and its
+dW the product of dy's patches with x.
 """
 import numpy as np
 
-
-def _pair(value):
-    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+from ._images import crop, pad, pair, patches, taps
 
 
 def _pads(padding, kernel, dilation):
-    """Zeros before and after, for both axes."""
-    if padding == "valid":
-        padding = 0
+    """Zeros [(top, bottom), (left, right)]; "same" gives the odd one to the bottom and right."""
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(dilation, kernel)]
         return [(t // 2, t - t // 2) for t in total]
-    return [(p, p) for p in _pair(padding)]
+    return [(p, p) for p in pair(0 if padding == "valid" else padding)]
 
 
-def _patches(x, kernel, stride, dilation):
-    """All patches under the kernel, a view (n, C, OH, OW, kh, kw)."""
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
-    view = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(2, 3))
-    return view[:, :, ::stride[0], ::stride[1], ::dilation[0], ::dilation[1]]
+def _correlate(padded, weight, stride, dilation, groups):
+    """Σ_{c,u,v} of patches and weights: (n, O, OH, OW)."""
+    p = patches(padded, weight.shape[2:], stride, dilation)
+    return np.concatenate([np.einsum("nchwuv,ocuv->nohw", p_g, w_g, optimize=True) for p_g, w_g in
+                           zip(np.split(p, groups, axis=1), np.split(weight, groups))], axis=1)
+
+
+def _weight_gradient(padded, dy, kernel, stride, dilation, groups):
+    """Σ_{n,h,w} of patches and output gradients: (O, C / groups, kh, kw)."""
+    p = patches(padded, kernel, stride, dilation)[:, :, :dy.shape[2], :dy.shape[3]]
+    return np.concatenate([np.einsum("nchwuv,nohw->ocuv", p_g, dy_g, optimize=True) for p_g, dy_g in
+                           zip(np.split(p, groups, axis=1), np.split(dy, groups, axis=1))])
+
+
+def _spread(dy, weight, size, stride, dilation, groups):
+    """The padded dx (n, C, *size): every tap adds dy times its weight to the pixels under it."""
+    channels = weight.shape[1] * groups
+    dx = np.zeros((len(dy), channels, *size), dtype=dy.dtype)
+    for u, v, rows, columns in taps(weight.shape[2:], stride, dilation, dy.shape[2:]):
+        parts = [np.einsum("nohw,oc->nchw", dy_g, w_g[:, :, u, v], optimize=True) for dy_g, w_g in
+                 zip(np.split(dy, groups, axis=1), np.split(weight, groups))]
+        dx[:, :, rows, columns] += np.concatenate(parts, axis=1)
+    return dx
 
 
 def conv2d_forward(x, *, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    stride, dilation, kernel = _pair(stride), _pair(dilation), weight.shape[2:]
-    pads = _pads(padding, kernel, dilation)
-    padded = np.pad(x, [(0, 0), (0, 0), *pads])
-    parts = [np.einsum("nchwuv,ocuv->nohw", p, w) for p, w in zip(np.split(_patches(padded, kernel, stride, dilation), groups, axis=1),
-                                                                 np.split(weight, groups))]
-    y = np.concatenate(parts, axis=1)
-    return y if bias is None else y + bias[:, None, None], (padded, pads, weight, bias is not None, stride, dilation, groups)
+    """x (n, C, H, W), weight (O, C / groups, kh, kw), bias (O,) -> y (n, O, OH, OW).
+
+    stride, padding, dilation: a number or (height, width); padding also "same" or "valid".
+    """
+    stride, dilation = pair(stride), pair(dilation)
+    pads = _pads(padding, weight.shape[2:], dilation)
+    padded = pad(x, pads)
+    y = _correlate(padded, weight, stride, dilation, groups)
+    if bias is not None:
+        y = y + bias[:, None, None]
+    return y, (padded, pads, weight, bias is not None, stride, dilation, groups)
 
 
 def conv2d_backward(dy, saved):
     padded, pads, weight, has_bias, stride, dilation, groups = saved
-    kernel = weight.shape[2:]
-    dw = [np.einsum("nchwuv,nohw->ocuv", p, d) for p, d in zip(np.split(_patches(padded, kernel, stride, dilation), groups, axis=1),
-                                                               np.split(dy, groups, axis=1))]
-    gradients = {"weight": np.concatenate(dw)} | ({"bias": dy.sum(axis=(0, 2, 3))} if has_bias else {})
-    return (_spread(dy, weight, padded.shape, pads, stride, dilation, groups),), gradients
+    dparams = {"weight": _weight_gradient(padded, dy, weight.shape[2:], stride, dilation, groups)}
+    if has_bias:
+        dparams["bias"] = dy.sum(axis=(0, 2, 3))
+    dx = _spread(dy, weight, padded.shape[2:], stride, dilation, groups)
+    return (crop(dx, pads),), dparams
 
 
-def _spread(dy, weight, shape, pads, stride, dilation, groups):
-    """dx: each dy adds its kernel's weights to the pixels that it came from."""
-    dx = np.zeros(shape, dtype=dy.dtype)
-    oh, ow = dy.shape[2:]
-    for u in range(weight.shape[2]):
-        for v in range(weight.shape[3]):
-            parts = [np.einsum("nohw,oc->nchw", d, w[:, :, u, v]) for d, w in zip(np.split(dy, groups, axis=1), np.split(weight, groups))]
-            rows = slice(u * dilation[0], u * dilation[0] + (oh - 1) * stride[0] + 1, stride[0])
-            columns = slice(v * dilation[1], v * dilation[1] + (ow - 1) * stride[1] + 1, stride[1])
-            dx[:, :, rows, columns] += np.concatenate(parts, axis=1)
-    (top, bottom), (left, right) = pads
-    return dx[:, :, top:shape[2] - bottom, left:shape[3] - right]
+def conv_transpose2d_forward(x, *, weight, bias=None, stride=1, padding=0, output_padding=0,
+                             dilation=1, groups=1):
+    """x (n, C, H, W), weight (C, O / groups, kh, kw), bias (O,) -> y (n, O, OH, OW) with
 
-
-def conv_transpose2d_forward(x, *, weight, bias=None, stride=1, padding=0, output_padding=0, dilation=1, groups=1):
-    stride, padding, extra, dilation = _pair(stride), _pair(padding), _pair(output_padding), _pair(dilation)
-    size = [(n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in zip(x.shape[2:], stride, dilation, weight.shape[2:], extra)]
-    shape = (len(x), weight.shape[1] * groups, *size)
-    y = _spread(x, weight, shape, [(p, p) for p in padding], stride, dilation, groups)
-    return y if bias is None else y + bias[:, None, None], (x, weight, bias is not None, stride, padding, extra, dilation, groups)
+    OH = (H - 1) stride - 2 padding + dilation (kh - 1) + 1 + output_padding.
+    """
+    stride, dilation, extra = pair(stride), pair(dilation), pair(output_padding)
+    pads = [(p, p) for p in pair(padding)]
+    size = [(n - 1) * s + d * (k - 1) + 1 + e
+            for n, s, d, k, e in zip(x.shape[2:], stride, dilation, weight.shape[2:], extra)]
+    y = crop(_spread(x, weight, size, stride, dilation, groups), pads)
+    if bias is not None:
+        y = y + bias[:, None, None]
+    return y, (x, pads, weight, bias is not None, stride, dilation, groups)
 
 
 def conv_transpose2d_backward(dy, saved):
-    x, weight, has_bias, stride, padding, _, dilation, groups = saved
-    dx, inner = conv2d_forward(dy, weight=weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    dx = dx[:, :, :x.shape[2], :x.shape[3]]
-    padded = inner[0]
-    patches = _patches(padded, weight.shape[2:], stride, dilation)[:, :, :x.shape[2], :x.shape[3]]
-    dw = [np.einsum("nchwuv,nohw->ocuv", p, d) for p, d in zip(np.split(patches, groups, axis=1), np.split(x, groups, axis=1))]
-    return (dx,), {"weight": np.concatenate(dw)} | ({"bias": dy.sum(axis=(0, 2, 3))} if has_bias else {})
+    x, pads, weight, has_bias, stride, dilation, groups = saved
+    padded = pad(dy, pads)
+    dparams = {"weight": _weight_gradient(padded, x, weight.shape[2:], stride, dilation, groups)}
+    if has_bias:
+        dparams["bias"] = dy.sum(axis=(0, 2, 3))
+    # output_padding can make room for more outputs than x has pixels; those came from nowhere.
+    dx = _correlate(padded, weight, stride, dilation, groups)[:, :, :x.shape[2], :x.shape[3]]
+    return (dx,), dparams

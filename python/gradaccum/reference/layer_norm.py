@@ -1,25 +1,30 @@
-"""Layer normalisation: each row (the last axis) by its own mean and variance (Ba, Kiros, Hinton 2016).
+"""Layer normalisation: the features of each token by themselves (Ba, Kiros, Hinton 2016).
 
-    x' = (x - m) / √(v + ε),  y = w x' + b;   with g = dy w:  dx = (g - mean(g) - x' mean(g x')) / √(v + ε);  dw = Σ dy x',  db = Σ dy
+    m, v = mean and variance of one row (the last axis; the last axes if w has several)
+    h = (x - m) / √(v + ε),   y = w h + b                                       arXiv:1607.06450
 
-The two means taken off dx are what the row's own m and v, which depend on every x of the row, give back.
+Backward (``_standardize`` derives the last line), sums over rows, means inside a row:
+
+    dw = Σ dy h,   db = Σ dy,   dh = w dy
+    dx = (dh - mean(dh) - h mean(dh h)) / √(v + ε)
+
+No sample and no token sees another, so every split of a batch gives the same result.
 """
-import numpy as np
+from ._standardize import (last_axes, scale_and_shift, scale_and_shift_backward, standardize,
+                           standardize_backward)
 
 
-def layer_norm_forward(x, *, weight=None, bias=None, eps=1e-5):
-    """x (n, C) or (n, T, C), weight and bias (C,)."""
-    scale = 1 / np.sqrt(x.var(axis=-1, keepdims=True) + eps)
-    h = (x - x.mean(axis=-1, keepdims=True)) * scale
-    y = h if weight is None else h * weight
-    return y if bias is None else y + bias, (h, scale, weight, bias is not None)
+def layer_norm_forward(x, *, weight=None, bias=None, eps=1e-5, normalized_shape=None):
+    """x (n, ..., features), weight and bias (features,) -> y of x's shape.
+
+    ``normalized_shape`` is needed only for several axes without weight.
+    """
+    axes, others = last_axes(x, weight, normalized_shape)
+    h, s = standardize(x, axes, eps)
+    return scale_and_shift(h, weight, bias), (h, s, weight, bias, axes, others)
 
 
 def layer_norm_backward(dy, saved):
-    h, scale, weight, biased = saved
-    rows = tuple(range(dy.ndim - 1))
-    gradients = {} if weight is None else {"weight": (dy * h).sum(axis=rows)}
-    if biased:
-        gradients["bias"] = dy.sum(axis=rows)
-    g = dy if weight is None else dy * weight
-    return ((g - g.mean(axis=-1, keepdims=True) - h * (g * h).mean(axis=-1, keepdims=True)) * scale,), gradients
+    h, s, weight, bias, axes, others = saved
+    dh, dparams = scale_and_shift_backward(dy, h, weight, bias, others)
+    return (standardize_backward(dh, h, s, axes),), dparams

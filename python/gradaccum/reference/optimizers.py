@@ -1,42 +1,76 @@
-"""One step of SGD, Adam and AdamW, as in torch.optim. ``state`` is a dict, {} before the first step; a new one is returned."""
+"""One step of SGD, Adam and AdamW, as torch.optim's, and gradient clipping.
+
+All are pure functions: ``new_param, new_state = step(param, grad, state, ...)``. ``state`` is a
+dict, {} before the first step; nothing is changed in place. ``grad`` is the gradient of the mean
+loss: after accumulation, what ``window`` returns, clipped or not.
+
+SGD walks down the slope. With momentum μ it keeps a running sum v of gradients:
+
+    g = grad + λ param                                λ: weight decay, gradient of λ/2 |param|²
+    v ← g the first time, then μ v + (1 - dampening) g
+    param ← param - lr v                              nesterov: lr (g + μ v), one step ahead
+
+Adam (Kingma, Ba 2015, arXiv:1412.6980, algorithm 1) divides by the usual size of each gradient. In
+update t:
+
+    m ← β₁ m + (1 - β₁) g,    v ← β₂ v + (1 - β₂) g²  running means of g and g², from 0
+    m̂ = m / (1 - β₁ᵗ),        v̂ = v / (1 - β₂ᵗ)       since Σ (1 - β) βⁱ over i < t is 1 - βᵗ
+    param ← param - lr m̂ / (√v̂ + ε)
+
+amsgrad takes the largest v so far instead of v (Reddi, Kale, Kumar 2018). In Adam λ param is part
+of g, so it is divided by √v̂ as well. AdamW (Loshchilov, Hutter 2019, arXiv:1711.05101) shrinks the
+parameter by itself, param ← (1 - lr λ) param, before the step.
+"""
+import math
+
 import numpy as np
 
 
-def sgd_step(param, grad, state, *, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False):
-    """g += λ p;  v ← μ v + (1 - dampening) g (first time v = g);  p ← p - lr v, or with nesterov p - lr (g + μ v)."""
-    grad = grad + weight_decay * param
+def sgd_step(param, grad, state, *, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
+             nesterov=False):
+    """torch.optim.SGD. State: ``momentum_buffer``."""
+    g = grad + weight_decay * param
     if momentum:
-        v = state["momentum_buffer"] * momentum + (1 - dampening) * grad if state else grad
+        if "momentum_buffer" in state:
+            v = momentum * state["momentum_buffer"] + (1 - dampening) * g
+        else:
+            v = g
         state = {"momentum_buffer": v}
-        grad = grad + momentum * v if nesterov else v
-    return param - lr * grad, state
+        g = g + momentum * v if nesterov else v
+    return param - lr * g, state
 
 
-def adam_step(param, grad, state, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False):
-    """Kingma, Ba 2015, algorithm 1; amsgrad: Reddi, Kale, Kumar 2018. The decay is part of the gradient."""
+def adam_step(param, grad, state, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0,
+              amsgrad=False):
+    """torch.optim.Adam. State: ``step``, ``exp_avg``, ``exp_avg_sq`` (``max_exp_avg_sq``)."""
     return _adam(param, grad + weight_decay * param, state, lr, betas, eps, amsgrad)
 
 
-def adamw_step(param, grad, state, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False):
-    """Loshchilov, Hutter 2019: the decay shrinks the parameter instead."""
+def adamw_step(param, grad, state, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2,
+               amsgrad=False):
+    """torch.optim.AdamW. State as Adam's."""
     return _adam(param * (1 - lr * weight_decay), grad, state, lr, betas, eps, amsgrad)
 
 
-def _adam(param, grad, state, lr, betas, eps, amsgrad):
+def _adam(param, g, state, lr, betas, eps, amsgrad):
+    beta1, beta2 = betas
     zero = np.zeros_like(param)
     t = state.get("step", 0) + 1
-    m = betas[0] * state.get("exp_avg", zero) + (1 - betas[0]) * grad
-    v = betas[1] * state.get("exp_avg_sq", zero) + (1 - betas[1]) * grad * grad
+    m = beta1 * state.get("exp_avg", zero) + (1 - beta1) * g
+    v = beta2 * state.get("exp_avg_sq", zero) + (1 - beta2) * g * g
     new = {"step": t, "exp_avg": m, "exp_avg_sq": v}
-    second = v
     if amsgrad:
-        second = new["max_exp_avg_sq"] = np.maximum(state.get("max_exp_avg_sq", zero), v)
-    m_hat, v_hat = m / (1 - betas[0] ** t), second / (1 - betas[1] ** t)
+        v = new["max_exp_avg_sq"] = np.maximum(state.get("max_exp_avg_sq", zero), v)
+    m_hat, v_hat = m / (1 - beta1**t), v / (1 - beta2**t)
     return param - lr * m_hat / (np.sqrt(v_hat) + eps), new
 
 
 def clip_grad_norm(grads, max_norm):
-    """All gradients times min(1, max_norm / (norm + 1e-6)), with the norm over all of them together (torch.nn.utils)."""
-    norm = float(np.sqrt(sum(np.square(g, dtype=np.float64).sum() for g in grads)))
-    factor = min(1.0, max_norm / (norm + 1e-6))
+    """(clipped gradients, norm before): torch.nn.utils.clip_grad_norm_.
+
+    ``grads`` is a list of arrays. The norm is over all of them together, in float64; all are
+    multiplied by min(1, max_norm / (norm + 1e-6)), so the direction stays. A nan makes all nan.
+    """
+    norm = math.sqrt(sum(float(np.square(g, dtype=np.float64).sum()) for g in grads))
+    factor = float(np.minimum(1.0, max_norm / (norm + 1e-6)))
     return [g * factor for g in grads], norm

@@ -1,71 +1,89 @@
-"""Pooling: the largest value, or the mean, of each window of pixels, for each channel.
+"""Pooling: the largest value, or the mean, of each window of pixels, channel by channel.
 
-The gradient of a maximum goes to the pixel that was the largest (the first of equal ones); that of a mean goes to all in equal parts.
+Maximum: y = max of the window, so ∂y/∂x is 1 for the pixel that was the largest and 0 for the
+others:
+
+    dx[the largest pixel of window (i, j)] += dy[i, j]        of equal ones the first, as in PyTorch
+
+Windows may overlap, hence +=. Padding is -∞, which is never the largest.
+
+Mean: y is linear in x. A window is rows times columns, so its mean is the mean over the columns of
+the means over the rows, and with matrices A (OH, H) and B (OW, W) whose row i holds 1 / (size of
+window i) at the pixels of window i, else 0:
+
+    Y = A X Bᵀ  for every channel,   so   dX = Aᵀ dY B            (from Y_ij = Σ_ab A_ia X_ab B_jb)
+
+Padding adds pixels with value 0, which have no column in A; ``count_include_pad`` says whether they
+count in the size. The adaptive pooling has windows from ⌊i n / m⌋ to ⌈(i + 1) n / m⌉ for output i
+of m.
 """
 import numpy as np
 
-from .conv2d import _pair
-
-
-def _windows(h, w, kernel, stride, padding, dilation):
-    """(output row, output column, rows, columns) of each window; pixels outside of the image left out."""
-    kernel, padding, dilation = _pair(kernel), _pair(padding), _pair(dilation)
-    stride = kernel if stride is None else _pair(stride)
-    starts = [range(-p, n + p - (k - 1) * d, s) for n, k, s, p, d in zip((h, w), kernel, stride, padding, dilation)]
-    for i, y in enumerate(starts[0]):
-        for j, x in enumerate(starts[1]):
-            rows = [y + u * dilation[0] for u in range(kernel[0]) if 0 <= y + u * dilation[0] < h]
-            columns = [x + v * dilation[1] for v in range(kernel[1]) if 0 <= x + v * dilation[1] < w]
-            yield i, j, rows, columns
+from ._images import crop, pad, pair, patches, taps
 
 
 def max_pool2d_forward(x, *, kernel_size, stride=None, padding=0, dilation=1):
-    windows = list(_windows(*x.shape[2:], kernel_size, stride, padding, dilation))
-    y = np.empty((*x.shape[:2], windows[-1][0] + 1, windows[-1][1] + 1), dtype=x.dtype)
-    for i, j, rows, columns in windows:
-        y[:, :, i, j] = x[:, :, rows][:, :, :, columns].max(axis=(2, 3))
-    return y, (x, windows)
+    """x (n, C, H, W) -> y (n, C, OH, OW). stride=None: kernel_size, windows side by side."""
+    kernel, dilation = pair(kernel_size), pair(dilation)
+    stride = kernel if stride is None else pair(stride)
+    pads = [(p, p) for p in pair(padding)]
+    padded = pad(x, pads, -np.inf)
+    windows = patches(padded, kernel, stride, dilation)
+    windows = windows.reshape(*windows.shape[:4], -1)
+    largest = windows.argmax(axis=-1)        # which tap of the kernel; the first of equal ones
+    y = np.take_along_axis(windows, largest[..., None], axis=-1)[..., 0]
+    return y, (padded.shape, largest, kernel, stride, pads, dilation)
 
 
 def max_pool2d_backward(dy, saved):
-    x, windows = saved
-    dx = np.zeros_like(x)
-    n, c = np.indices(x.shape[:2])
-    for i, j, rows, columns in windows:
-        first = x[:, :, rows][:, :, :, columns].reshape(*x.shape[:2], -1).argmax(axis=2)
-        dx[n, c, np.array(rows)[first // len(columns)], np.array(columns)[first % len(columns)]] += dy[:, :, i, j]
-    return (dx,), {}
-
-
-def _average_forward(x, windows, divisor):
-    y = np.empty((*x.shape[:2], windows[-1][0] + 1, windows[-1][1] + 1), dtype=x.dtype)
-    for i, j, rows, columns in windows:
-        y[:, :, i, j] = x[:, :, rows][:, :, :, columns].sum(axis=(2, 3)) / divisor(rows, columns)
-    return y, (x.shape, windows, divisor)
-
-
-def _average_backward(dy, saved):
-    shape, windows, divisor = saved
+    shape, largest, kernel, stride, pads, dilation = saved
     dx = np.zeros(shape, dtype=dy.dtype)
-    for i, j, rows, columns in windows:
-        dx[np.ix_(range(shape[0]), range(shape[1]), rows, columns)] += (dy[:, :, i, j] / divisor(rows, columns))[:, :, None, None]
-    return (dx,), {}
+    for u, v, rows, columns in taps(kernel, stride, dilation, dy.shape[2:]):
+        dx[:, :, rows, columns] += np.where(largest == u * kernel[1] + v, dy, 0)
+    return (crop(dx, pads),), {}
+
+
+def _mean_matrix(n, kernel, stride, padding, count_include_pad, dtype):
+    """A (m, n) for windows of ``kernel`` pixels."""
+    m = (n + 2 * padding - kernel) // stride + 1
+    if m < 1:
+        raise ValueError(f"avg_pool2d: windows of {kernel} pixels do not fit into {n} pixels with "
+                         f"{padding} more on both sides")
+    a = np.zeros((m, n), dtype=dtype)
+    for i in range(m):
+        start = i * stride - padding
+        first, last = max(start, 0), min(start + kernel, n)
+        a[i, first:last] = 1 / (kernel if count_include_pad else last - first)
+    return a
+
+
+def _adaptive_matrix(n, m, dtype):
+    """A (m, n) for m windows that cover n pixels."""
+    a = np.zeros((m, n), dtype=dtype)
+    for i in range(m):
+        first, last = i * n // m, -(-(i + 1) * n // m)
+        a[i, first:last] = 1 / (last - first)
+    return a
 
 
 def avg_pool2d_forward(x, *, kernel_size, stride=None, padding=0, count_include_pad=True):
-    area = int(np.prod(_pair(kernel_size)))
-    return _average_forward(x, list(_windows(*x.shape[2:], kernel_size, stride, padding, 1)),
-                            (lambda rows, columns: area) if count_include_pad else (lambda rows, columns: len(rows) * len(columns)))
+    """x (n, C, H, W) -> y (n, C, OH, OW). stride=None: kernel_size, windows side by side."""
+    kernel = pair(kernel_size)
+    stride = kernel if stride is None else pair(stride)
+    a, b = (_mean_matrix(n, k, s, p, count_include_pad, x.dtype)
+            for n, k, s, p in zip(x.shape[2:], kernel, stride, pair(padding)))
+    return a @ x @ b.T, (a, b)
 
 
-avg_pool2d_backward = _average_backward
+def avg_pool2d_backward(dy, saved):
+    a, b = saved
+    return (a.T @ dy @ b,), {}
 
 
 def adaptive_avg_pool2d_forward(x, *, output_size):
-    (h, w), (oh, ow) = x.shape[2:], _pair(output_size)
-    span = lambda i, n, m: list(range(i * n // m, -(-(i + 1) * n // m)))  # noqa: E731
-    windows = [(i, j, span(i, h, oh), span(j, w, ow)) for i in range(oh) for j in range(ow)]
-    return _average_forward(x, windows, lambda rows, columns: len(rows) * len(columns))
+    """x (n, C, H, W) -> y (n, C, *output_size)."""
+    a, b = (_adaptive_matrix(n, m, x.dtype) for n, m in zip(x.shape[2:], pair(output_size)))
+    return a @ x @ b.T, (a, b)
 
 
-adaptive_avg_pool2d_backward = _average_backward
+adaptive_avg_pool2d_backward = avg_pool2d_backward

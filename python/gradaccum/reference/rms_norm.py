@@ -1,20 +1,31 @@
-"""RMS normalisation: each row (the last axis) divided by its root mean square (Zhang, Sennrich 2019).
+"""RMS normalisation: the features of each token over their root mean square (Zhang, Sennrich 2019).
 
-    x' = x / √(mean(x²) + ε),  y = w x';   with g = dy w:  dx = (g - x' mean(g x')) / √(mean(x²) + ε);  dw = Σ dy x'
+    r = √(mean(x²) + ε) of one row (the last axis; the last axes if w has several)
+    h = x / r,   y = w h                                                        arXiv:1910.07467
+
+Layer normalisation without the mean, hence cheaper. Backward (``_standardize`` derives the last
+line), sums over rows, means inside a row:
+
+    dw = Σ dy h,   dh = w dy,   dx = (dh - h mean(dh h)) / r
 """
 import numpy as np
 
+from ._standardize import last_axes, scale_and_shift, scale_and_shift_backward
 
-def rms_norm_forward(x, *, weight=None, eps=None):
-    """x (n, C) or (n, T, C), weight (C,)."""
-    eps = np.finfo(x.dtype).eps if eps is None else eps
-    scale = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + eps)
-    h = x * scale
-    return h if weight is None else h * weight, (h, scale, weight)
+
+def rms_norm_forward(x, *, weight=None, eps=None, normalized_shape=None):
+    """x (n, ..., features), weight (features,) -> y of x's shape.
+
+    eps=None takes the machine precision of x's dtype, as torch.nn.RMSNorm does.
+    """
+    axes, others = last_axes(x, weight, normalized_shape)
+    eps = float(np.finfo(x.dtype).eps) if eps is None else eps
+    r = np.sqrt((x * x).mean(axis=axes, keepdims=True) + eps)
+    h = x / r
+    return scale_and_shift(h, weight, None), (h, r, weight, axes, others)
 
 
 def rms_norm_backward(dy, saved):
-    h, scale, weight = saved
-    gradients = {} if weight is None else {"weight": (dy * h).sum(axis=tuple(range(dy.ndim - 1)))}
-    g = dy if weight is None else dy * weight
-    return ((g - h * (g * h).mean(axis=-1, keepdims=True)) * scale,), gradients
+    h, r, weight, axes, others = saved
+    dh, dparams = scale_and_shift_backward(dy, h, weight, None, others)
+    return ((dh - h * (dh * h).mean(axis=axes, keepdims=True)) / r,), dparams
