@@ -19,12 +19,12 @@ from gradaccum import models, nn, optim  # noqa: E402
 VOCABULARY, STEPS, SAMPLES = 50257, 256, 4
 
 
-def run(micro_batch, tokens, target):
+def run(micro_batch, tokens, target, repeats):
     model = models.gpt(VOCABULARY, STEPS, 12, 12, 768, dropout=0.0)
     net = ga.plan(model, input_shape=(STEPS,), loss=nn.CrossEntropyLoss(), micro_batch=micro_batch)
     acc = ga.Accumulator(net, optim.AdamW(net, lr=1e-4))
     print(net.memory)
-    updates = [acc.update(tokens, target) for _ in range(3)]
+    updates = [acc.update(tokens, target) for _ in range(repeats)]
     return net.params.copy(), [u.loss for u in updates], updates[-1].seconds
 
 
@@ -65,12 +65,13 @@ def peer(micro_batch, tokens, target):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--updates", type=int, default=3, help="the last one is timed (default 3)")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, VOCABULARY, (SAMPLES, STEPS + 1))
     results = {}
     for micro_batch in (1, 4):
-        params, losses, seconds = results[micro_batch] = run(micro_batch, tokens[:, :-1], tokens[:, 1:])
+        params, losses, seconds = results[micro_batch] = run(micro_batch, tokens[:, :-1], tokens[:, 1:], options.updates)
         line = f"micro-batch {micro_batch}: losses {losses}, {seconds:.2f} s an update, {SAMPLES * STEPS / seconds:,.0f} tokens/s"
         if options.torch:
             theirs = peer(micro_batch, tokens[:, :-1], tokens[:, 1:])
