@@ -126,7 +126,7 @@ class Accumulator:
             updates so far. None: ``update`` takes any batch, ``step`` updates after every micro-batch.
         effective_batch_size: samples per update instead; the pieces are then as equal as the plan's micro_batch allows.
         reduction: "mean", the exact weighted mean of the window; "mean_of_means", the usual recipe, wrong for uneven
-            micro-batches; "sum".
+            micro-batches (each counts as one, also one without weight); "sum".
         tail: what ``flush`` does with an unfinished window: "flush" applies it, "drop" throws it away, "carry" keeps it open.
         accumulator: precision of the window's buffer: the network's, "float64", "compensated" (two floats, Knuth's two-sum), or
             for demonstrations "bfloat16", "float16". Others than the network's imply ``staged``.

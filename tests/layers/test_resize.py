@@ -34,7 +34,7 @@ def test_cat_of_a_value_with_itself():
 def test_what_cannot_be():
     for make, text in [(lambda: nn.Upsample(), "either size or scale_factor"), (lambda: nn.Upsample(2, mode="cubic"), "mode='cubic'"),
                        (lambda: nn.Upsample(2, align_corners=True), "belongs to mode"), (lambda: nn.ZeroPad2d((-3, -3, 0, 0)), "nothing of the image"),
-                       (lambda: nn.ZeroPad2d((1, 2)), "padding=")]:
+                       (lambda: nn.ZeroPad2d((1, 2)), "padding="), (lambda: nn.Upsample(scale_factor=1.5), "makes .3, 4. pixels 4.5 x 6; give size")]:
         with pytest.raises(ValueError, match=text):
             ga.plan(make(), input_shape=(2, 3, 4), micro_batch=1)
     with pytest.raises(ValueError, match=r"shapes \(2, 3, 4\) and \(2, 3, 5\) differ beside the channels"):

@@ -101,4 +101,8 @@ def size_of(name, size, scale, shape) -> tuple[int, int]:
     if size is not None:
         return pair(f"{name}: size", size)
     scales = scale if isinstance(scale, (tuple, list)) else (scale, scale)
-    return tuple(math.floor(n * s) for n, s in zip(shape[1:], scales))
+    sizes = [n * s for n, s in zip(shape[1:], scales)]
+    if any(n < 1 or n != math.floor(n) for n in sizes):
+        raise ValueError(f"{name}: scale_factor={scale!r} makes {tuple(shape[1:])} pixels {sizes[0]:g} x {sizes[1]:g}; "
+                         "give size=(height, width) instead")
+    return tuple(int(n) for n in sizes)
