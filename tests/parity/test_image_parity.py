@@ -21,7 +21,8 @@ ARGUMENTS = [
     lambda: torch.nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), lambda: torch.nn.MaxPool2d(3, 2, 1), lambda: torch.nn.AvgPool2d(3, 2, 1),
     lambda: torch.nn.AvgPool2d(2, count_include_pad=False), lambda: torch.nn.AdaptiveAvgPool2d((3, 2)), lambda: torch.nn.Upsample(scale_factor=2),
     lambda: torch.nn.Upsample(size=(5, 7), mode="bilinear"), lambda: torch.nn.Upsample(size=(5, 7), mode="bilinear", align_corners=True),
-    lambda: torch.nn.BatchNorm2d(3), lambda: torch.nn.GroupNorm(2, 4), lambda: torch.nn.InstanceNorm2d(3, affine=True), lambda: torch.nn.ZeroPad2d((1, 2, 0, 3)),
+    lambda: torch.nn.BatchNorm2d(3), lambda: torch.nn.GroupNorm(2, 4), lambda: torch.nn.InstanceNorm2d(3, affine=True),
+    lambda: torch.nn.ZeroPad2d((1, 2, 0, 3)),
 ]
 
 
