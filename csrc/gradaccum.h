@@ -141,8 +141,9 @@ ga_status ga_net_bind(ga_net *net, ga_block block, void *memory);
 
 /* offset, count: in reals. order: the axes from slowest to fastest in memory; {0, 1, ...} is row-major. */
 typedef struct { const char *name; ga_shape shape; int64_t offset, count; int node, uses, frozen, order[GA_MAX_RANK]; } ga_param_info;
+/* flops: multiply-adds of its products, times 2, of a forward of one sample; backward has as many again for each gradient it gives */
 typedef struct { const char *name, *kind; int n_inputs, inputs[GA_MAX_INPUTS], output, n_params, params[GA_MAX_PARAMS];
-                 int mixes_samples; int64_t saved_bytes, state_offset, state_count; } ga_node_info;
+                 int mixes_samples; int64_t saved_bytes, state_offset, state_count; double flops; } ga_node_info;
 typedef struct { ga_shape shape; int producer, integer, sequence, has_grad; } ga_value_info;
 int ga_net_params(const ga_net *net);
 int ga_net_nodes(const ga_net *net);
@@ -192,6 +193,11 @@ ga_status ga_predict(ga_net *net, const ga_batch *batch, void *output);
 ga_status ga_evaluate(ga_net *net, const ga_batch *batch, double *loss_sum, double *weight);
 /* Per-sample sums of the last loss stage; valid until the next. */
 ga_status ga_net_sample_losses(const ga_net *net, const double **loss, const double **weight, int64_t *samples);
+
+/* Seconds that each node took, from now on: ga_net_nodes + 1 records of the caller's, which it zeroed; the last is the update (norm and
+ * step, as backward). pack: its part of making packed weights. A forward that recompute repeats counts as backward. NULL: no more. */
+typedef struct { double forward, backward, pack, samples; } ga_time;
+void ga_net_profile(ga_net *net, ga_time *times);
 
 /* ---- the optimizer -------------------------------------------------------------------------------------------------- */
 

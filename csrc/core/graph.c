@@ -410,7 +410,7 @@ ga_status ga_node_get(const ga_net *net, int i, ga_node_info *out)
     *out = (ga_node_info){.name = n->name, .kind = n->layer->kind, .n_inputs = n->n_inputs, .output = n->output,
                           .n_params = n->n_params, .mixes_samples = n->mixes_samples,
                           .saved_bytes = n->saved_fixed + n->saved_per_sample * net->plan.micro_batch,
-                          .state_offset = n->place_state / net->compute->real_bytes, .state_count = n->state_count};
+                          .state_offset = n->place_state / net->compute->real_bytes, .state_count = n->state_count, .flops = n->flops};
     memcpy(out->inputs, n->input, sizeof out->inputs);
     memcpy(out->params, n->param, sizeof out->params);
     return GA_OK;

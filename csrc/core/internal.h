@@ -82,6 +82,7 @@ struct ga_net {
     int torn;                                    /* a backward failed half-way: the gradients are no sum of anything */
     int64_t free_updates, free_samples;          /* stand in for the window's counts while there is none */
     ga_window *window;
+    ga_time *time;                               /* a record a node and one for the update, while profiled */
 };
 
 struct ga_optimizer {
@@ -110,6 +111,7 @@ const ga_compute *ga_compute_for(ga_dtype dtype);            /* cpu.c */
 void ga_plan_free(ga_plan *plan);
 int64_t ga_target_elements(const ga_net *net, int64_t length);   /* per sample */
 double *ga_loss_weights(const ga_net *net);                  /* where a batch's weights are copied to */
+double ga_now(void);                                         /* threads.c: seconds of a clock that never goes back */
 /* pass.c: what the public stages do, without their checks of arguments and order */
 ga_status ga_check_batch(const ga_net *net, const ga_batch *batch, int inputs, int loss, int training, int64_t limit);
 void ga_batch_piece(const ga_net *net, const ga_batch *batch, int64_t first, int64_t samples, ga_batch *out);

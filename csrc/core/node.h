@@ -73,6 +73,7 @@ struct ga_node {
     int64_t work_fixed, work_per_sample, work_per_thread;    /* during one call */
     int64_t state_count;                                     /* reals that outlive a window: statistics, class weights */
     int64_t packed_bytes;
+    double flops;                                            /* of a forward of one sample, see ga_node_info */
 
     /* a loss only */
     ga_shape target_shape;

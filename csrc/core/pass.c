@@ -123,6 +123,36 @@ void ga_batch_piece(const ga_net *net, const ga_batch *batch, int64_t first, int
 
 /* ---- the three passes ---- */
 
+void ga_net_profile(ga_net *net, ga_time *times) { net->time = times; }
+
+typedef ga_status node_pass(const ga_node *, const ga_pass *);
+
+static ga_status run_node(ga_net *net, const ga_node *node, node_pass *run, int backward)
+{
+    if (!net->time)
+        return run(node, &net->pass);
+    ga_time *time = &net->time[node->index];
+    double before = ga_now();
+    ga_status status = run(node, &net->pass);
+    *(backward ? &time->backward : &time->forward) += ga_now() - before;
+    if (!backward)
+        time->samples += (double)net->pass.samples;
+    return status;
+}
+
+static void pack_nodes(ga_net *net)
+{
+    for (int i = 0; i < net->n_nodes; i++) {
+        if (!net->node[i]->packed)
+            continue;
+        double before = net->time ? ga_now() : 0;
+        net->node[i]->layer->pack(net->node[i]);
+        if (net->time)
+            net->time[i].pack += ga_now() - before;
+    }
+    net->stale_packed = 0;
+}
+
 ga_status ga_run_forward(ga_net *net, const ga_batch *batch, int training)
 {
     const ga_window *window = net->window;
@@ -133,10 +163,7 @@ ga_status ga_run_forward(ga_net *net, const ga_batch *batch, int training)
                       .update = (uint64_t)(window ? window->counters.updates : net->free_updates),
                       .threads = threads < net->plan.threads ? threads : net->plan.threads};
     if (net->stale_packed)
-        for (int i = 0; i < net->n_nodes; i++)
-            if (net->node[i]->packed)
-                net->node[i]->layer->pack(net->node[i]);
-    net->stale_packed = 0;
+        pack_nodes(net);
     for (int k = 0; k < net->n_inputs; k++) {
         const ga_value *v = &net->value[net->input_value[k]];
         ga_shape s = at_length(&v->shape, v->sequence, pass->length);
@@ -150,7 +177,7 @@ ga_status ga_run_forward(ga_net *net, const ga_batch *batch, int training)
     for (int i = 0; i < net->n_nodes; i++) {
         if (i == net->loss_node)
             continue;
-        ga_status status = net->node[i]->layer->forward(net->node[i], pass);
+        ga_status status = run_node(net, net->node[i], net->node[i]->layer->forward, 0);
         if (status)
             return status;
         net->clock = 2 * i + 1;
@@ -188,7 +215,7 @@ ga_status ga_run_loss(ga_net *net, const ga_batch *batch)
     net->pass.weight_per_element = batch->weight_per_element;
     if (batch->weight)
         copy_weights(net, batch);
-    ga_status status = node->layer->forward(node, &net->pass);
+    ga_status status = run_node(net, node, node->layer->forward, 0);
     if (status)
         return status;
     net->clock = 2 * node->index + 1;
@@ -240,7 +267,7 @@ ga_status ga_run_backward(ga_net *net)
         if (net->plan.step[t].kind == GA_STEP_BACKWARD && node->output >= 0 && !net->value[node->output].needs_grad)
             continue;
         net->pass.again = net->plan.step[t].kind == GA_STEP_AGAIN;
-        ga_status status = net->pass.again ? node->layer->forward(node, &net->pass) : node->layer->backward(node, &net->pass);
+        ga_status status = run_node(net, node, net->pass.again ? node->layer->forward : node->layer->backward, 1);
         net->pass.again = 0;
         if (status) {
             net->torn = 1;

@@ -38,6 +38,8 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+double ga_now(void) { return (double)now() * 1e-9; }
+
 static void run(int worker)
 {
     for (int i; (i = atomic_fetch_add(&next_task, 1)) < job.tasks;)

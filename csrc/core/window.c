@@ -287,8 +287,11 @@ ga_status ga_window_apply(ga_window *window)
     if (!isfinite(window->grad_norm))
         return ga_fail(GA_ENONFINITE, "step: the window's gradient has NaN or infinity (norm %g); nothing was updated; "
                        "clear(discard=True) drops the window", window->grad_norm);
+    double before = net->time ? ga_now() : 0;
     ga_optimizer_run(window->optimizer, 1, 1, 0);
     committed(window);
+    if (net->time)
+        net->time[net->n_nodes].backward += ga_now() - before;
     net->stage = GA_STAGE_UPDATE;
     return GA_OK;
 }
@@ -379,7 +382,7 @@ ga_status ga_window_finish(ga_window *window, ga_update *update)
         empty(window, 0);
         return GA_OK;
     }
-    double d = finalise(window);
+    double before = net->time ? ga_now() : 0, d = finalise(window);
     update->grad_norm = norm_of(net, d);
     if (!isfinite(update->grad_norm)) {
         if (window->options.on_nonfinite == GA_NONFINITE_RAISE)
@@ -395,6 +398,8 @@ ga_status ga_window_finish(ga_window *window, ga_update *update)
     ga_optimizer_run(window->optimizer, d, factor, 1);
     committed(window);
     empty(window, 1);
+    if (net->time)
+        net->time[net->n_nodes].backward += ga_now() - before;
     return GA_OK;
 }
 

@@ -18,6 +18,7 @@ typedef struct {
     ga_dtype dtype;
     PyObject *block[GA_BLOCKS];
     PyObject *functions;                         /* list of callables, kept alive */
+    PyObject *profile;                           /* array that the library counts seconds into, or NULL */
     PyObject *error;                             /* exception of a function that failed during a pass */
     atomic_int busy;
 } NetObject;

@@ -47,6 +47,7 @@ static void net_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     net_clear(object);
     ga_net_free(self->net);
+    Py_XDECREF(self->profile);
     for (int b = 0; b < GA_BLOCKS; b++)
         Py_XDECREF(self->block[b]);
     type->tp_free(object);
@@ -374,8 +375,8 @@ static PyObject *net_nodes(PyObject *object, PyObject *Py_UNUSED(ignored))
     for (int i = 0; list && i < ga_net_nodes(self->net); i++) {
         ga_node_info n;
         ga_node_get(self->net, i, &n);
-        PyObject *item = Py_BuildValue("ssNiNiLLL", n.name, n.kind, int_list(n.inputs, n.n_inputs), n.output, int_list(n.params, n.n_params),
-                                       n.mixes_samples, (long long)n.saved_bytes, (long long)n.state_offset, (long long)n.state_count);
+        PyObject *item = Py_BuildValue("ssNiNiLLLd", n.name, n.kind, int_list(n.inputs, n.n_inputs), n.output, int_list(n.params, n.n_params),
+                                       n.mixes_samples, (long long)n.saved_bytes, (long long)n.state_offset, (long long)n.state_count, n.flops);
         if (!item || PyList_Append(list, item))
             Py_CLEAR(list);
         Py_XDECREF(item);
@@ -587,6 +588,29 @@ static PyObject *net_sample_losses(PyObject *object, PyObject *Py_UNUSED(ignored
     return Py_BuildValue("NN", a, b);
 }
 
+/* profile(array of (nodes + 1, 4) float64, or None) */
+static PyObject *net_profile(PyObject *object, PyObject *argument)
+{
+    NetObject *self = (NetObject *)object;
+    if (enter(self))
+        return NULL;
+    ga_time *times = NULL;
+    if (argument != Py_None) {
+        PyArrayObject *array = (PyArrayObject *)argument;
+        if (!PyArray_Check(argument) || PyArray_TYPE(array) != NPY_FLOAT64 || !PyArray_ISCARRAY(array)
+            || PyArray_SIZE(array) != 4 * (ga_net_nodes(self->net) + 1)) {
+            leave(self);
+            PyErr_SetString(PyExc_ValueError, "profile: expected a float64 array of (nodes + 1, 4)");
+            return NULL;
+        }
+        times = PyArray_DATA(array);
+    }
+    ga_net_profile(self->net, times);
+    Py_XSETREF(self->profile, times ? Py_NewRef(argument) : NULL);
+    leave(self);
+    Py_RETURN_NONE;
+}
+
 static PyObject *net_guards_intact(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     NetObject *self = (NetObject *)object;
@@ -606,7 +630,7 @@ static PyMethodDef net_methods[] = {
     {"bytes", net_bytes, METH_VARARGS, "bytes(micro_batch, recompute=-1) -> dict"},
     {"allocate", net_allocate, METH_VARARGS, "allocate(micro_batch): all blocks"},
     {"params", net_params, METH_NOARGS, "[(name, shape, offset, count, node, uses, frozen, order)]"},
-    {"nodes", net_nodes, METH_NOARGS, "[(name, kind, inputs, output, params, mixes_samples, saved_bytes, state_offset, state_count)]"},
+    {"nodes", net_nodes, METH_NOARGS, "[(name, kind, inputs, output, params, mixes_samples, saved_bytes, state_offset, state_count, flops)]"},
     {"values", net_values, METH_NOARGS, "[(shape, producer, integer, sequence, has_grad)]"},
     {"target", net_target, METH_NOARGS, "(shape, integer, sequence)"},
     {"array", net_array, METH_VARARGS, "array(block, offset, shape, writable)"},
@@ -619,6 +643,7 @@ static PyMethodDef net_methods[] = {
     {"zero_grad", net_zero_grad, METH_NOARGS, "zero_grad()"},
     {"predict", net_predict, METH_VARARGS, "predict(inputs) -> array"},
     {"evaluate", net_evaluate, METH_VARARGS, "evaluate(inputs, target, weight) -> (loss_sum, weight)"},
+    {"profile", net_profile, METH_O, "profile(float64 array of (nodes + 1, 4): seconds forward, backward, pack, and samples; None ends it)"},
     {"guards_intact", net_guards_intact, METH_NOARGS, "nothing was written behind the end of a block"},
     {"sample_losses", net_sample_losses, METH_NOARGS, "(loss, weight) per sample of the last loss stage"},
     {NULL, NULL, 0, NULL},

@@ -1,9 +1,12 @@
 """A planned network: its stages, its parameters, its nodes and every array it has."""
 from __future__ import annotations
 
-from typing import Mapping
+from typing import TYPE_CHECKING, Mapping
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 _PARAMETERS, _GRADIENTS, _ACTIVATIONS, _STATE = 0, 1, 2, 3   # blocks of the core
 
@@ -304,6 +307,12 @@ class Network:
             else:
                 self._parameters[self._param_names[self._all_names[name]]]._array(_PARAMETERS, True)[...] = array
         self._core.touch()
+
+    def profile(self) -> "Profile":
+        """Seconds, GFLOP/s and GB/s of each node, of what runs inside ``with net.profile() as p: ...``; then ``print(p)``, or ``p.rows``."""
+        from .profile import Profile
+
+        return Profile(self)
 
     def __repr__(self):
         lines = [f"  {n.name:<16} {n.kind:<20} {str(n.shape or ''):<16} {', '.join(n.parameters)}".rstrip() for n in self.nodes]

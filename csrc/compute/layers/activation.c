@@ -8,37 +8,41 @@
  *   silu        y = x s(x), s(x) = 1 / (1 + exp(-x))   dx = dy s (1 + x (1 - s))
  *   tanh        y = tanh x                             dx = dy (1 - y^2)
  *   sigmoid     y = s(x)                               dx = dy y (1 - y) */
-#include "../layer.h"
+#include "../kernels/exp.h"
+#include "../kernels/rows.h"
 
-static inline real sigmoid_of(real x) { return 1 / (1 + real_exp(-x)); }
+#define NUMBER(a) broadcast((real)(a))
 
-/* Defines <name>_forward and <name>_backward. Y gives y from x; D the derivative from x or y (a: option 0). */
+/* Defines <name>_forward and <name>_backward, in vectors. Y gives y from x; D the derivative from x or y (a: option 0). */
 #define ELEMENTWISE(name, TRAITS, OPTIONS, Y, D)                                                                            \
     typedef struct { const ga_node *node; int64_t n; } name##_job;                                                          \
     static void name##_forward_chunk(void *context, int index, int worker)                                                  \
     {                                                                                                                       \
         const name##_job *job = context;                                                                                    \
-        const real *xs = input(job->node, 0), a = (real)job->node->option[0];                                               \
+        const real *xs = input(job->node, 0);                                                                               \
+        const vec a = NUMBER(job->node->option[0]);                                                                         \
         real *ys = output(job->node);                                                                                       \
         (void)worker, (void)a;                                                                                              \
-        for (int64_t i = (int64_t)index * CHUNK, end = chunk_end(job->n, index); i < end; i++) {                            \
-            const real x = xs[i];                                                                                           \
-            ys[i] = Y;                                                                                                      \
+        for (int64_t i = (int64_t)index * CHUNK, end = chunk_end(job->n, index); i < end; i += LANES) {                     \
+            const vec x = load_first(xs + i, end - i, 0);                                                                   \
+            store_first(ys + i, end - i, Y);                                                                                \
         }                                                                                                                   \
     }                                                                                                                       \
     static void name##_backward_chunk(void *context, int index, int worker)                                                 \
     {                                                                                                                       \
         const name##_job *job = context;                                                                                    \
-        const real *xs = input(job->node, 0), *ys = output(job->node), *dy = output_grad(job->node);                        \
-        const real a = (real)job->node->option[0];                                                                          \
+        const real *of = (TRAITS) & GA_READS_INPUT ? input(job->node, 0) : output(job->node), *dy = output_grad(job->node); \
+        const vec a = NUMBER(job->node->option[0]);                                                                         \
         real *dx = input_grad(job->node, 0);                                                                                \
         const int adds = job->node->dx_adds[0];                                                                             \
-        (void)worker, (void)a, (void)xs, (void)ys;                                                                          \
-        for (int64_t i = (int64_t)index * CHUNK, end = chunk_end(job->n, index); i < end; i++) {                            \
-            const real x = (TRAITS) & GA_READS_INPUT ? xs[i] : 0, y = (TRAITS) & GA_READS_OUTPUT ? ys[i] : 0;               \
+        (void)worker, (void)a;                                                                                              \
+        for (int64_t i = (int64_t)index * CHUNK, end = chunk_end(job->n, index); i < end; i += LANES) {                     \
+            const vec x = load_first(of + i, end - i, 0), y = x;         /* the one that is read */                         \
+            vec g = load_first(dy + i, end - i, 0) * (D);                                                                   \
             (void)x, (void)y;                                                                                               \
-            const real g = dy[i] * (D);                                                                                     \
-            dx[i] = adds ? dx[i] + g : g;                                                                                   \
+            if (adds)                                                                                                       \
+                g = load_first(dx + i, end - i, 0) + g;                                                                     \
+            store_first(dx + i, end - i, g);                                                                                \
         }                                                                                                                   \
     }                                                                                                                       \
     static ga_status name##_forward(const ga_node *node, const ga_pass *pass)                                               \
@@ -62,32 +66,36 @@ static inline real sigmoid_of(real x) { return 1 / (1 + real_exp(-x)); }
 static const ga_option_default slope[] = {{"negative_slope", 0.01}, {NULL, 0}};
 static const ga_option_default approximate[] = {{"approximate_tanh", 0}, {NULL, 0}};
 
-static inline real gelu_of(real x, real tanh_form)
+static inline vec relu_of(vec x) { return choose((x > NUMBER(0)) | (x != x), x, NUMBER(0)); }        /* NaN stays */
+
+static inline vec gelu_inner(vec x) { return NUMBER(0.79788456080286535588) * (x + NUMBER(0.044715) * x * x * x); }
+
+static inline vec gelu_of(vec x, int tanh_form)
 {
-    if (tanh_form == 0)
-        return x * (real)0.5 * (1 + real_erf(x * (real)0.70710678118654752440));
-    return (real)0.5 * x * (1 + real_tanh((real)0.79788456080286535588 * (x + (real)0.044715 * x * x * x)));
+    if (tanh_form)
+        return NUMBER(0.5) * x * (NUMBER(1) + tanh_vec(gelu_inner(x)));
+    return x * NUMBER(0.5) * (NUMBER(1) + erf_vec(x * NUMBER(0.70710678118654752440)));
 }
 
-static inline real gelu_slope(real x, real tanh_form)
+static inline vec gelu_slope(vec x, int tanh_form)
 {
-    if (tanh_form == 0)
-        return (real)0.5 * (1 + real_erf(x * (real)0.70710678118654752440))
-               + x * real_exp((real)-0.5 * x * x) * (real)0.39894228040143267794;
-    real t = real_tanh((real)0.79788456080286535588 * (x + (real)0.044715 * x * x * x));
-    return (real)0.5 * (1 + t)
-           + (real)0.5 * x * (1 - t * t) * (real)0.79788456080286535588 * (1 + 3 * (real)0.044715 * x * x);
+    if (!tanh_form)
+        return NUMBER(0.5) * (NUMBER(1) + erf_vec(x * NUMBER(0.70710678118654752440)))
+               + x * exp_vec(NUMBER(-0.5) * x * x) * NUMBER(0.39894228040143267794);
+    vec t = tanh_vec(gelu_inner(x));
+    return NUMBER(0.5) * (NUMBER(1) + t)
+           + NUMBER(0.5) * x * (NUMBER(1) - t * t) * NUMBER(0.79788456080286535588) * (NUMBER(1) + NUMBER(3 * 0.044715) * x * x);
 }
 
-static inline real silu_slope(real x)
+static inline vec silu_slope(vec x)
 {
-    real s = sigmoid_of(x);
-    return s * (1 + x * (1 - s));
+    vec s = sigmoid_vec(x);
+    return s * (NUMBER(1) + x * (NUMBER(1) - s));
 }
 
-ELEMENTWISE(relu, GA_READS_OUTPUT, NULL, x > 0 || x != x ? x : 0, (real)(y > 0))
-ELEMENTWISE(leaky_relu, GA_READS_INPUT, slope, x > 0 ? x : x * a, x > 0 ? 1 : a)
-ELEMENTWISE(gelu, GA_READS_INPUT, approximate, gelu_of(x, a), gelu_slope(x, a))
-ELEMENTWISE(silu, GA_READS_INPUT, NULL, x * sigmoid_of(x), silu_slope(x))
-ELEMENTWISE(tanh, GA_READS_OUTPUT, NULL, real_tanh(x), 1 - y * y)
-ELEMENTWISE(sigmoid, GA_READS_OUTPUT, NULL, sigmoid_of(x), y * (1 - y))
+ELEMENTWISE(relu, GA_READS_OUTPUT, NULL, relu_of(x), choose(y > NUMBER(0), NUMBER(1), NUMBER(0)))
+ELEMENTWISE(leaky_relu, GA_READS_INPUT, slope, choose(x > NUMBER(0), x, x * a), choose(x > NUMBER(0), NUMBER(1), a))
+ELEMENTWISE(gelu, GA_READS_INPUT, approximate, gelu_of(x, job->node->option[0] != 0), gelu_slope(x, job->node->option[0] != 0))
+ELEMENTWISE(silu, GA_READS_INPUT, NULL, x * sigmoid_vec(x), silu_slope(x))
+ELEMENTWISE(tanh, GA_READS_OUTPUT, NULL, tanh_vec(x), NUMBER(1) - y * y)
+ELEMENTWISE(sigmoid, GA_READS_OUTPUT, NULL, sigmoid_vec(x), y * (NUMBER(1) - y))

@@ -52,6 +52,7 @@ static ga_status finish_plan(ga_node *node, const convolution *q, const int64_t 
     ga_status status = ga_node_param_stored(node, "weight", 4, weight_shape, stored);
     if (!status && node->option[BIAS])
         status = ga_node_param(node, "bias", 1, &outputs);
+    node->flops = 2.0 * (double)(q->oh * q->ow * q->o) * (double)(q->kh * q->kw * (q->c / q->groups));
     node->work_per_thread = convolution_bytes(q);
     node->packed_bytes = convolution_packed_count(q) * (int64_t)sizeof(real);
     return status;

@@ -30,6 +30,7 @@ static ga_status gru_plan(ga_node *node)
     node->shape.dim[1] = hidden;
     node->saved_per_sample = x.dim[0] * 4 * hidden * (int64_t)sizeof(real);
     node->work_per_sample = (x.dim[0] * 5 * hidden + 3 * hidden) * (int64_t)sizeof(real);
+    node->flops = 2.0 * (double)x.dim[0] * (double)(in + hidden) * (double)three;
     if (node->engine == GA_NATIVE)
         node->packed_bytes = (matmul_packed_count(in, three) + matmul_packed_count(hidden, three)) * (int64_t)sizeof(real);
     ga_status status = ga_node_param(node, "weight_ih_l0", 2, (int64_t[]){three, in});

@@ -24,6 +24,7 @@ static ga_status linear_plan(ga_node *node)
         return ga_fail(GA_EVALUE, "%s (linear): out_features=%lld, expected at least 1", node->name, (long long)out);
     same_shape(node);
     node->shape.dim[x.rank - 1] = out;
+    node->flops = 2.0 * (double)ga_elements(&x) * (double)out;
     ga_status status = ga_node_param(node, "weight", 2, (int64_t[]){out, in});
     if (!status && node->option[BIAS])
         status = ga_node_param(node, "bias", 1, &out);

@@ -40,6 +40,8 @@ static ga_status attention_plan(ga_node *node)
         return ga_fail(GA_EVALUE, "%s (multihead_attention): dropout=%g, expected a probability in [0, 1]", node->name, node->option[DROPOUT]);
     node->shape = x;
     node->sequence = node->in_sequence[x_of(node)];
+    /* four projections, scores and their sums; a causal head sees half of them */
+    node->flops = 8.0 * (double)(x.dim[0] * c) * (double)c + (node->option[CAUSAL] ? 2.0 : 4.0) * (double)(x.dim[0] * x.dim[0]) * (double)c;
     node->saved_per_sample = x.dim[0] * (4 * c + 2 * heads) * (int64_t)sizeof(real);
     node->work_per_sample = x.dim[0] * 4 * c * (int64_t)sizeof(real);
     node->work_per_thread = attention_work(x.dim[0], c / heads) * (int64_t)sizeof(real);

@@ -3,7 +3,8 @@
  *   max  y = the largest of the window; its gradient goes to the first largest pixel, which is found again in backward
  *   avg  y = sum / n, n = kh kw with padding counted (count_include_pad), else the pixels inside the image; dx += dy / n
  *   adaptive  windows floor(i H / oh) .. ceil((i + 1) H / oh) */
-#include "../layer.h"
+#include "../kernels/exp.h"
+#include "../kernels/rows.h"
 
 enum { KH, KW, SH, SW, PH, PW, DH, DW, COUNT_PAD };
 static const ga_option_default options[] = {
@@ -107,14 +108,17 @@ static void max_gradient_sample(void *context, int s, int worker)
     for (int64_t oy = 0; oy < oh; oy++)
         for (int64_t ox = 0; ox < ow; ox++, y += c, dy += c) {
             window r = pool_window(j->node, oy, ox);
-            for (int64_t i = 0; i < c; i++) {
-                int found = 0;
-                for (int64_t iy = r.y0; iy < r.y1 && !found; iy += r.ys)
-                    for (int64_t ix = r.x0; ix < r.x1 && !found; ix += r.xs)
-                        if (x[(iy * w + ix) * c + i] == y[i]) {
-                            dx[(iy * w + ix) * c + i] += dy[i];
-                            found = 1;
-                        }
+            for (int64_t i = 0; i < c; i += LANES) {
+                const vec top = load_first(y + i, c - i, 0), d = load_first(dy + i, c - i, 0);
+                vec_int open = ~(vec_int){0};    /* lanes whose largest pixel was not met yet */
+                for (int64_t iy = r.y0; iy < r.y1; iy += r.ys)
+                    for (int64_t ix = r.x0; ix < r.x1; ix += r.xs) {
+                        const int64_t at = (iy * w + ix) * c + i;
+                        const vec before = load_first(dx + at, c - i, 0);
+                        const vec_int hit = (load_first(x + at, c - i, 0) == top) & open;
+                        store_first(dx + at, c - i, choose(hit, before + d, before));
+                        open &= ~hit;
+                    }
             }
         }
 }
