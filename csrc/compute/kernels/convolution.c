@@ -374,7 +374,7 @@ static void weight_task(void *context, int index, int worker)
             for (int64_t p = 0; p < panels(out); p++) {
                 int64_t o = g * out + p * WIDE, columns = smaller(WIDE, out - p * WIDE), b_row = q->o;
                 const real *b = dy + o;
-                if (columns < WIDE) {            /* a tile reads WIDE numbers a pixel */
+                if (columns < tile_width(columns)) { /* a tile reads that many numbers a pixel */
                     for (int64_t i = 0; i < q->oh * q->ow; i++)
                         for (int64_t k = 0; k < WIDE; k++)
                             panel[i * WIDE + k] = k < columns ? b[i * q->o + k] : 0;

@@ -60,7 +60,7 @@ static void task(void *context, int index, int worker)
                 int64_t b_row = WIDE;
                 if (q->packed)
                     b = q->packed + (p * q->k + k0) * WIDE;
-                else if (q->b.column == 1 && (p + 1) * WIDE <= q->n && end - i <= 4 * ROWS) {
+                else if (q->b.column == 1 && p * WIDE + tile_width(q->n - p * WIDE) <= q->n && end - i <= 4 * ROWS) {
                     b = q->b.at + k0 * q->b.row + p * WIDE;     /* too few rows to repay a copy */
                     b_row = q->b.row;
                 } else

@@ -1,47 +1,45 @@
-/* Tiles of 1 to ROWS rows x 2 vectors, sums in registers. */
+/* Tiles of 1 to ROWS rows x 1 or 2 vectors, sums in registers. One vector is for panels of 16 channels or 10 classes: twice as fast there. */
 #include "tile.h"
 
 /* start has row stride s_row; 0: one row for all */
 typedef void tile_function(const walk *w, const real *a, const real *b, const real *s, int64_t s_row, real *c, int64_t c_row);
-#define TILE(R)                                                                                                             \
-    static void tile##R(const walk *w, const real *a, const real *b, const real *s, int64_t s_row, real *c, int64_t c_row)  \
+#define TILE(R, V)                                                                                                          \
+    static void tile##R##x##V(const walk *w, const real *a, const real *b, const real *s, int64_t s_row, real *c, int64_t c_row) \
     {                                                                                                                       \
         const int64_t a_row = w->a_row, a_column = w->a_column, b_row = w->b_row;                                           \
-        vec t[R][2];                                                                                                        \
-        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                              \
-            t[i][0] = load(s + i * s_row);                                                                                  \
-            t[i][1] = load(s + i * s_row + LANES);                                                                          \
-        }                                                                                                                   \
+        vec t[R][V];                                                                                                        \
+        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                                                \
+            _Pragma("GCC unroll 2") for (int j = 0; j < V; j++) t[i][j] = load(s + i * s_row + j * LANES);                  \
         for (int64_t n = 0; n < w->count; n++) {                                                                            \
             const real *x = a + n * w->a_jump, *y = b + n * w->b_jump;                                                      \
             for (int64_t k = w->k; k > 0; k--, x += a_column, y += b_row) {                                                 \
-                vec b0 = load(y), b1 = load(y + LANES);                                                                     \
+                vec row[V];                                                                                                 \
+                _Pragma("GCC unroll 2") for (int j = 0; j < V; j++) row[j] = load(y + j * LANES);                           \
                 _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                      \
                     vec v = broadcast(x[i * a_row]);                                                                        \
-                    t[i][0] = multiply_add_vec(v, b0, t[i][0]);                                                             \
-                    t[i][1] = multiply_add_vec(v, b1, t[i][1]);                                                             \
+                    _Pragma("GCC unroll 2") for (int j = 0; j < V; j++) t[i][j] = multiply_add_vec(v, row[j], t[i][j]);     \
                 }                                                                                                           \
             }                                                                                                               \
         }                                                                                                                   \
-        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                              \
-            store(c + i * c_row, t[i][0]);                                                                                  \
-            store(c + i * c_row + LANES, t[i][1]);                                                                          \
-        }                                                                                                                   \
+        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                                                \
+            _Pragma("GCC unroll 2") for (int j = 0; j < V; j++) store(c + i * c_row + j * LANES, t[i][j]);                  \
     }
-TILE(1) TILE(2) TILE(3) TILE(4)
+#define TILES(R) TILE(R, 1) TILE(R, 2)
+TILES(1) TILES(2) TILES(3) TILES(4)
 #if defined __AVX2__
-TILE(5) TILE(6)
+TILES(5) TILES(6)
 #endif
 #if defined __AVX512F__
-TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12)
 #endif
-static tile_function *const tiles[ROWS + 1] = {
-    0, tile1, tile2, tile3, tile4,
+#define BOTH(R) {tile##R##x1, tile##R##x2}
+static tile_function *const tiles[ROWS + 1][2] = {
+    {0, 0}, BOTH(1), BOTH(2), BOTH(3), BOTH(4),
 #if defined __AVX2__
-    tile5, tile6,
+    BOTH(5), BOTH(6),
 #endif
 #if defined __AVX512F__
-    tile7, tile8, tile9, tile10, tile11, tile12,
+    BOTH(7), BOTH(8), BOTH(9), BOTH(10), BOTH(11), BOTH(12),
 #endif
 };
 
@@ -51,17 +49,18 @@ void tile_rows(const walk *w, int64_t m, int64_t columns, const real *a, const r
                int64_t c_row)
 {
     real edge[ROWS * WIDE];
-    int64_t left = m, count = (m + ROWS - 1) / ROWS;
+    int64_t left = m, count = (m + ROWS - 1) / ROWS, width = tile_width(columns);
+    const int both = width == WIDE;
     for (; left > 0; count--) {
         int64_t rows = (left + count - 1) / count;           /* tiles of nearly equal height */
-        if (columns == WIDE) {
+        if (columns == width) {
             const real *s = from == FROM_C ? c : from == FROM_BIAS ? bias : zeros;
-            tiles[rows](w, a, b, s, from == FROM_C ? c_row : 0, c, c_row);
+            tiles[rows][both](w, a, b, s, from == FROM_C ? c_row : 0, c, c_row);
         } else {                                 /* a narrower panel goes through a full tile of its own */
             memset(edge, 0, sizeof edge);
             for (int64_t r = 0; r < rows && from != FROM_ZERO; r++)
                 memcpy(edge + r * WIDE, from == FROM_C ? c + r * c_row : bias, (size_t)columns * sizeof(real));
-            tiles[rows](w, a, b, edge, WIDE, edge, WIDE);
+            tiles[rows][both](w, a, b, edge, WIDE, edge, WIDE);
             for (int64_t r = 0; r < rows; r++)
                 memcpy(c + r * c_row, edge + r * WIDE, (size_t)columns * sizeof(real));
         }

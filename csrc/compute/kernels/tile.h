@@ -27,10 +27,11 @@ typedef struct {                                 /* element strides */
 } walk;
 
 #define tile_rows GA_NAME(ga_tile_rows)
-/* columns <= WIDE are stored; B is read over the full WIDE. */
+/* columns <= WIDE are stored; B is read over tile_width of them. */
 void tile_rows(const walk *w, int64_t m, int64_t columns, const real *a, const real *b, start from, const real *bias, real *c,
                int64_t c_row);
 
+static inline int64_t tile_width(int64_t columns) { return columns <= LANES ? LANES : WIDE; }
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 #endif
