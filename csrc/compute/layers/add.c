@@ -10,30 +10,47 @@ static ga_status add_plan(ga_node *node)
     return same_shape(node);
 }
 
+typedef struct { const ga_node *node; int64_t n; } job;
+
+static void add_chunk(void *context, int index, int worker)
+{
+    const job *j = context;
+    const real *a = input(j->node, 0), *b = input(j->node, 1);
+    real *y = output(j->node);
+    (void)worker;
+    for (int64_t i = (int64_t)index * CHUNK, end = chunk_end(j->n, index); i < end; i++)
+        y[i] = a[i] + b[i];
+}
+
 static ga_status add_forward(const ga_node *node, const ga_pass *pass)
 {
-    const real *a = input(node, 0), *b = input(node, 1);
-    real *y = output(node);
-    int64_t n = pass->samples * output_elements(node, pass);
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
+    job j = {node, pass->samples * output_elements(node, pass)};
+    ga_parallel(pass->threads, chunks(j.n), add_chunk, &j);
     return GA_OK;
+}
+
+static void gradient_chunk(void *context, int index, int worker)
+{
+    const job *j = context;
+    const real *dy = output_grad(j->node);
+    const int64_t from = (int64_t)index * CHUNK, end = chunk_end(j->n, index);
+    (void)worker;
+    for (int k = 0; k < 2; k++) {
+        real *dx = input_grad(j->node, k);
+        if (!dx)
+            continue;
+        if (j->node->dx_adds[k])
+            for (int64_t i = from; i < end; i++)
+                dx[i] += dy[i];
+        else if (dx != dy)                       /* the gradient of input 0 may lie over dy */
+            memcpy(dx + from, dy + from, (size_t)(end - from) * sizeof(real));
+    }
 }
 
 static ga_status add_backward(const ga_node *node, const ga_pass *pass)
 {
-    const real *dy = output_grad(node);
-    int64_t n = pass->samples * output_elements(node, pass);
-    for (int k = 0; k < 2; k++) {
-        real *dx = input_grad(node, k);
-        if (!dx)
-            continue;
-        if (node->dx_adds[k])
-            for (int64_t i = 0; i < n; i++)
-                dx[i] += dy[i];
-        else if (dx != dy)                       /* the gradient of input 0 may lie over dy */
-            memcpy(dx, dy, (size_t)n * sizeof(real));
-    }
+    job j = {node, pass->samples * output_elements(node, pass)};
+    ga_parallel(pass->threads, chunks(j.n), gradient_chunk, &j);
     return GA_OK;
 }
 

@@ -12,8 +12,10 @@
  *   ghosts             (ghost=B; Hoffer et al. 2017) statistics over groups of B samples, counted from the start of the window: as long as
  *                      micro-batches are multiples of B, every split has the same groups, and the same bits
  *
- * Statistics: running mean, running variance, updates; then the window's pooled n, mean, M2. */
-#include "../layer.h"
+ * Statistics: running mean, running variance, updates; then the window's pooled n, mean, M2.
+ * Sums run over the pixels of each sample, then over the samples in order. Threads divide samples. */
+#include "../kernels/columns.h"
+#include "../kernels/rows.h"
 
 enum { EPS, MOMENTUM, AFFINE, TRACK, WINDOW, GHOST, FROZEN };
 static const ga_option_default options[] = {
@@ -57,6 +59,7 @@ static ga_status batch_norm_plan(ga_node *node)
     node->saved_fixed = moments_bytes;
     node->saved_per_sample = ghost(node) ? moments_bytes / ghost(node) + 1 : 0;
     node->work_fixed = moments_bytes;
+    node->work_per_sample = moments_bytes;                                   /* the same of each sample, before they are put together */
     ga_status status = GA_OK;
     if (node->option[AFFINE] && !(status = ga_node_param(node, "weight", 1, &c)))
         status = ga_node_param(node, "bias", 1, &c);
@@ -75,23 +78,6 @@ static ga_status batch_norm_check(const ga_node *node, const ga_pass *pass, cons
         return ga_fail(GA_EVALUE, "%s (%s): batch statistics of one value per channel have no variance; use micro-batches of at least 2 samples, "
                        "GroupNorm, or evaluation mode", node->name, node->layer->kind);
     return GA_OK;
-}
-
-/* Mean and sum of squared deviations of each channel over `rows` rows of c numbers. */
-static void moments(const real *x, int64_t rows, int64_t c, double *mean, double *m2)
-{
-    memset(mean, 0, (size_t)c * sizeof *mean);
-    memset(m2, 0, (size_t)c * sizeof *m2);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < c; i++)
-            mean[i] += (double)x[r * c + i];
-    for (int64_t i = 0; i < c; i++)
-        mean[i] /= (double)rows;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < c; i++) {
-            double d = (double)x[r * c + i] - mean[i];
-            m2[i] += d * d;
-        }
 }
 
 static void update_running(const ga_node *node, double n, const double *mean, const double *m2)
@@ -142,72 +128,169 @@ static void batch_norm_commit(const ga_node *node, const ga_pass *pass)
     batch_norm_discard(node);
 }
 
+/* A group of n samples from sample s on. */
+typedef struct {
+    const ga_node *node;
+    const ga_pass *pass;
+    int64_t s, n, rows, c;                                                   /* rows: pixels of a sample */
+    double *total, *sums, *of_sample;                                        /* two numbers a channel each */
+    const double *mean, *scale;
+} job;
+
+static job group_job(const ga_node *node, const ga_pass *pass, int64_t s, int64_t g)
+{
+    int64_t size = group(node, pass), c = channels(node);
+    job j = {.node = node, .pass = pass, .s = s, .n = pass->samples - s < size ? pass->samples - s : size, .rows = pixels(node), .c = c};
+    j.total = node->work;
+    j.sums = j.total + c;
+    j.of_sample = j.total + 2 * c;
+    j.mean = moments_of(node, pass, g);
+    j.scale = j.mean + c;
+    return j;
+}
+
+static void each_sample(const job *j, void (*task)(void *, int, int))
+{
+    ga_parallel(j->n * j->rows * j->c > CHUNK ? j->pass->threads : 1, (int)j->n, task, (void *)j);
+}
+
+static void moments_of_sample(void *context, int index, int worker)
+{
+    const job *j = context;
+    double *mean = j->of_sample + index * 2 * j->c;
+    (void)worker;
+    column_moments(j->rows, j->c, input(j->node, 0) + (j->s + index) * j->rows * j->c, mean, mean + j->c);
+}
+
+/* Mean and sum of squared deviations of the group, pooled from its samples. */
+static void moments(const job *j, double *mean, double *m2)
+{
+    each_sample(j, moments_of_sample);
+    memset(mean, 0, (size_t)j->c * sizeof *mean);
+    memset(m2, 0, (size_t)j->c * sizeof *m2);
+    for (int64_t k = 0; k < j->n; k++)
+        for (int64_t i = 0; i < j->c; i++) {
+            const double *of = j->of_sample + k * 2 * j->c;
+            double d = of[i] - mean[i], part = 1 / (double)(k + 1);          /* samples have equal numbers of pixels */
+            m2[i] += of[j->c + i] + d * d * (double)(k * j->rows) * part;
+            mean[i] += d * part;
+        }
+}
+
+static void normalise_sample(void *context, int index, int worker)
+{
+    const job *j = context;
+    const int64_t c = j->c, at = (j->s + index) * j->rows * c;
+    const real *x = input(j->node, 0) + at, *w = j->node->n_params ? weight(j->node, 0) : NULL, *b = w ? weight(j->node, 1) : NULL;
+    real *y = output(j->node) + at;
+    (void)worker;
+    for (int64_t i = 0; i < c; i += LANES) {
+        const int64_t lanes = c - i < LANES ? c - i : LANES;
+        real m[LANES] = {0}, scale[LANES] = {0};
+        for (int64_t l = 0; l < lanes; l++) {
+            m[l] = (real)j->mean[i + l];
+            scale[l] = (real)j->scale[i + l];
+        }
+        const vec vm = load(m), vs = load(scale);
+        vec vw = broadcast(1), vb = broadcast(0);
+        if (w) {
+            vw = load_first(w + i, lanes, 0);
+            vb = load_first(b + i, lanes, 0);
+        }
+        for (int64_t k = i; k < j->rows * c; k += c) {
+            vec h = (load_first(x + k, lanes, 0) - vm) * vs;
+            if (w)
+                h = h * vw + vb;
+            store_first(y + k, lanes, h);
+        }
+    }
+}
+
 static ga_status batch_norm_forward(const ga_node *node, const ga_pass *pass)
 {
-    int64_t c = channels(node), rows = pixels(node), size = group(node, pass);
-    const real *w = node->n_params ? weight(node, 0) : NULL, *b = node->n_params ? weight(node, 1) : NULL;
-    double *m2 = node->work;
+    int64_t c = channels(node), size = group(node, pass);
     for (int64_t s = 0, g = 0; s < pass->samples; s += size, g++) {
-        int64_t n = pass->samples - s < size ? pass->samples - s : size;
-        const real *x = input(node, 0) + s * rows * c;
-        real *y = output(node) + s * rows * c;
-        double *mean = moments_of(node, pass, g), *scale = mean + c;
+        job j = group_job(node, pass, s, g);
+        double *mean = moments_of(node, pass, g), *scale = mean + c, *m2 = node->work;
         if (uses_batch(node, pass)) {
-            moments(x, n * rows, c, mean, m2);
+            moments(&j, mean, m2);
             for (int64_t i = 0; i < c; i++)
-                scale[i] = 1 / sqrt(m2[i] / (double)(n * rows) + node->option[EPS]);
+                scale[i] = 1 / sqrt(m2[i] / (double)(j.n * j.rows) + node->option[EPS]);
             if (pass->training && node->option[TRACK] && !pass->again) {
                 if (node->option[WINDOW])
-                    pool(node, (double)(n * rows), mean, m2);
+                    pool(node, (double)(j.n * j.rows), mean, m2);
                 else
-                    update_running(node, (double)(n * rows), mean, m2);
+                    update_running(node, (double)(j.n * j.rows), mean, m2);
             }
         } else if (s == 0)
             for (int64_t i = 0; i < c; i++) {
                 mean[i] = (double)state(node)[i];
                 scale[i] = 1 / sqrt((double)state(node)[c + i] + node->option[EPS]);
             }
-        for (int64_t r = 0; r < n * rows; r++)
-            for (int64_t i = 0; i < c; i++) {
-                real h = (x[r * c + i] - (real)mean[i]) * (real)scale[i];
-                y[r * c + i] = w ? h * w[i] + b[i] : h;
-            }
+        each_sample(&j, normalise_sample);
     }
     return GA_OK;
 }
 
+static void gradient_sums_of_sample(void *context, int index, int worker)
+{
+    const job *j = context;
+    const int64_t at = (j->s + index) * j->rows * j->c;
+    double *sums = j->of_sample + index * 2 * j->c;
+    (void)worker;
+    sum_columns(WITH_X, j->rows, j->c, input(j->node, 0) + at, output_grad(j->node) + at, j->mean, j->scale, sums, sums + j->c);
+}
+
+static void input_gradient_of_sample(void *context, int index, int worker)
+{
+    const job *j = context;
+    const int64_t c = j->c, at = (j->s + index) * j->rows * c;
+    const int adds = j->node->dx_adds[0], batch = uses_batch(j->node, j->pass);
+    const real *x = input(j->node, 0) + at, *dy = output_grad(j->node) + at, *w = j->node->n_params ? weight(j->node, 0) : NULL;
+    const double n = (double)(j->n * j->rows);
+    real *dx = input_grad(j->node, 0) + at;
+    (void)worker;
+    for (int64_t i0 = 0; i0 < c; i0 += LANES) {
+        /* d = (dy - mean(dy) - h mean(dy h)) scale w, h = (x - m) scale */
+        const int64_t lanes = c - i0 < LANES ? c - i0 : LANES;
+        real m[LANES] = {0}, scale[LANES] = {0}, mean[LANES] = {0}, along[LANES] = {0}, factor[LANES] = {0};
+        for (int64_t l = 0; l < lanes; l++) {
+            int64_t i = i0 + l;
+            m[l] = (real)j->mean[i];
+            scale[l] = (real)j->scale[i];
+            mean[l] = batch ? (real)(j->total[i] / n) : 0;
+            along[l] = batch ? (real)(j->sums[i] / n) : 0;
+            factor[l] = scale[l] * (w ? w[i] : 1);
+        }
+        const vec vm = load(m), vs = load(scale), vd = load(mean), va = load(along), vf = load(factor);
+        for (int64_t k = i0; k < j->rows * c; k += c) {
+            vec d = (load_first(dy + k, lanes, 0) - vd - (load_first(x + k, lanes, 0) - vm) * vs * va) * vf;
+            if (adds)
+                d = load_first(dx + k, lanes, 0) + d;
+            store_first(dx + k, lanes, d);
+        }
+    }
+}
+
 static ga_status batch_norm_backward(const ga_node *node, const ga_pass *pass)
 {
-    int64_t c = channels(node), rows = pixels(node), size = group(node, pass);
-    const real *w = node->n_params ? weight(node, 0) : NULL;
+    int64_t size = group(node, pass);
     real *dw = node->n_params ? weight_grad(node, 0) : NULL, *db = node->n_params ? weight_grad(node, 1) : NULL;
-    double *sums = node->work, *products = sums + c;
-    const int adds = node->dx_adds[0], batch = uses_batch(node, pass);
     for (int64_t s = 0, g = 0; s < pass->samples; s += size, g++) {
-        int64_t n = pass->samples - s < size ? pass->samples - s : size;
-        const real *x = input(node, 0) + s * rows * c, *dy = output_grad(node) + s * rows * c;
-        real *dx = input_grad(node, 0) ? input_grad(node, 0) + s * rows * c : NULL;
-        const double *mean = moments_of(node, pass, g), *scale = mean + c;
-        memset(sums, 0, (size_t)(2 * c) * sizeof *sums);
-        for (int64_t r = 0; r < n * rows; r++)
-            for (int64_t i = 0; i < c; i++) {
-                sums[i] += (double)dy[r * c + i];
-                products[i] += (double)dy[r * c + i] * (double)((x[r * c + i] - (real)mean[i]) * (real)scale[i]);
-            }
-        for (int64_t i = 0; i < c; i++) {
+        job j = group_job(node, pass, s, g);
+        each_sample(&j, gradient_sums_of_sample);
+        memset(j.total, 0, (size_t)(2 * j.c) * sizeof(double));
+        for (int64_t k = 0; k < j.n; k++)
+            for (int64_t i = 0; i < 2 * j.c; i++)                            /* sums of dy, then of dy x' */
+                j.total[i] += j.of_sample[k * 2 * j.c + i];
+        for (int64_t i = 0; i < j.c; i++) {
             if (dw)
-                dw[i] += (real)products[i];
+                dw[i] += (real)j.sums[i];
             if (db)
-                db[i] += (real)sums[i];
+                db[i] += (real)j.total[i];
         }
-        for (int64_t r = 0; dx && r < n * rows; r++)
-            for (int64_t i = 0; i < c; i++) {
-                real h = (x[r * c + i] - (real)mean[i]) * (real)scale[i], d = dy[r * c + i];
-                if (batch)
-                    d = d - (real)(sums[i] / (double)(n * rows)) - h * (real)(products[i] / (double)(n * rows));
-                d = d * (real)scale[i] * (w ? w[i] : 1);
-                dx[r * c + i] = adds ? dx[r * c + i] + d : d;
-            }
+        if (input_grad(node, 0))
+            each_sample(&j, input_gradient_of_sample);
     }
     return GA_OK;
 }
