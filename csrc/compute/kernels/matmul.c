@@ -2,7 +2,7 @@
 #include "matmul.h"
 
 enum {
-    DEPTH = 384,                                 /* steps of k per block: a panel block fits the first-level cache */
+    DEPTH = 256,                                 /* steps of k per block: a panel block fits the first-level cache */
     BLOCK = 240                                  /* rows of A per block: they stay in the second-level cache */
 };
 
@@ -79,7 +79,7 @@ static void run(product *q, int threads)
     q->tasks = 1;
     if (threads > 1 && (double)q->m * (double)q->n * (double)q->k > 2e6) {    /* below, about 20 microseconds, a second thread costs more */
         q->row_tasks = panels < 2 * threads;
-        q->tasks = (int)(q->row_tasks ? smaller(threads, q->m) : threads);
+        q->tasks = (int)(q->row_tasks ? smaller(threads, q->m) : smaller(4 * threads, panels));   /* some to take over from a slower core */
     }
     ga_parallel(threads, q->tasks, task, q);
 }
