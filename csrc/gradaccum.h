@@ -127,15 +127,17 @@ typedef struct {
     int keep_all;               /* no reuse of activation memory: every view stays valid, more bytes */
     ga_recompute recompute;
     int fold_ties;              /* one gradient for all uses of a shared parameter: fewer bytes, its bits depend on the split */
+    int lean;                   /* no memory for speed alone: no panels of the transposed weights, no grouped micro-batches */
 } ga_plan_options;
 
 /* Sizes and places for micro-batches of up to `micro_batch` samples. Nothing is allocated but the plan itself. */
 ga_status ga_net_plan(ga_net *net, int64_t micro_batch, const ga_plan_options *options);
 /* Bytes of each block if the network were planned for `micro_batch`, and of ACTIVATIONS the part that only gradients need, and what
- * reuse saved. Does not change the plan. */
-typedef struct { int64_t bytes[GA_BLOCKS], gradient_part, reuse_saved; int recomputed; } ga_bytes;   /* recomputed: nodes that run twice */
-ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, ga_recompute recompute, ga_bytes *out);
-ga_recompute ga_net_recompute(const ga_net *net);
+ * reuse saved. Does not change the plan. rows: samples that there is room for; more than micro_batch where ga_window_update runs several
+ * micro-batches together (where weights and gradients are much larger than the activations, to read them less often; same bits). */
+typedef struct { int64_t bytes[GA_BLOCKS], gradient_part, reuse_saved, rows; int recomputed; } ga_bytes;   /* recomputed: nodes that run twice */
+ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, const ga_plan_options *options, ga_bytes *out);   /* NULL: those of the plan */
+ga_plan_options ga_net_plan_options(const ga_net *net);
 /* The caller's memory for a block: at least its bytes, 64-byte aligned, zeroed, alive as long as the network. */
 ga_status ga_net_bind(ga_net *net, ga_block block, void *memory);
 

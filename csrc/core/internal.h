@@ -40,7 +40,7 @@ typedef struct {
 } ga_piece;
 
 typedef struct {
-    int64_t micro_batch;
+    int64_t micro_batch, rows;                               /* rows: samples that there is room for, see ga_bytes */
     ga_plan_options options;
     ga_bytes size;
     int threads;                                             /* that the workspace is for */
@@ -73,7 +73,8 @@ struct ga_net {
     char *block[GA_BLOCKS];
 
     ga_stage stage;
-    ga_pass pass;                                /* of the micro-batch at hand */
+    ga_pass pass;                                /* of the micro-batch at hand, or of a group of them */
+    int64_t shown;                               /* first sample of the last micro-batch in such a group */
     int clock;                                   /* last time (see ga_step) that ran */
     int training;
     int stale_packed;

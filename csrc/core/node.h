@@ -42,7 +42,7 @@ typedef struct {
     /* Look at a micro-batch before anything is written. data: the integers of input 0, a loss's target, or NULL. May be NULL. */
     ga_status (*check)(const ga_node *, const ga_pass *, const void *data);
     /* Make the packed copy of the parameters; NULL if it keeps none. */
-    void (*pack)(const ga_node *);
+    void (*pack)(const ga_node *, int threads);
     ga_status (*forward)(const ga_node *, const ga_pass *);
     ga_status (*backward)(const ga_node *, const ga_pass *);
     /* The window committed an update (running statistics). May be NULL. */
@@ -73,6 +73,7 @@ struct ga_node {
     int64_t work_fixed, work_per_sample, work_per_thread;    /* during one call */
     int64_t state_count;                                     /* reals that outlive a window: statistics, class weights */
     int64_t packed_bytes;
+    int64_t packed_back_bytes;                               /* panels that only an input's gradient wants; not in a lean plan */
     double flops;                                            /* of a forward of one sample, see ga_node_info */
 
     /* a loss only */
@@ -86,7 +87,7 @@ struct ga_node {
     void *x[GA_MAX_INPUTS], *dx[GA_MAX_INPUTS], *y, *dy;     /* dx is NULL where nobody needs it */
     int dx_adds[GA_MAX_INPUTS];                              /* another node wrote there before: add */
     void *w[GA_MAX_PARAMS], *dw[GA_MAX_PARAMS];              /* dw is NULL where frozen */
-    void *saved, *state, *packed, *work, *thread_work;       /* thread_work: one piece of work_per_thread a worker */
+    void *saved, *state, *packed, *packed_back, *work, *thread_work;       /* thread_work: one piece of work_per_thread a worker */
     void *target;
     double *sample_weight, *loss, *loss_weight;              /* per sample; sample_weight NULL: all 1 */
     int64_t *elements;                                       /* set by a loss's forward: target elements that count */

@@ -146,7 +146,7 @@ static void pack_nodes(ga_net *net)
         if (!net->node[i]->packed)
             continue;
         double before = net->time ? ga_now() : 0;
-        net->node[i]->layer->pack(net->node[i]);
+        net->node[i]->layer->pack(net->node[i], net->pass.threads);
         if (net->time)
             net->time[i].pack += ga_now() - before;
     }
@@ -162,6 +162,7 @@ ga_status ga_run_forward(ga_net *net, const ga_batch *batch, int training)
                       .first_sample = window ? window->samples : net->free_samples,
                       .update = (uint64_t)(window ? window->counters.updates : net->free_updates),
                       .threads = threads < net->plan.threads ? threads : net->plan.threads};
+    net->shown = 0;
     if (net->stale_packed)
         pack_nodes(net);
     for (int k = 0; k < net->n_inputs; k++) {
@@ -367,8 +368,8 @@ ga_status ga_predict(ga_net *net, const ga_batch *batch, void *output)
     int64_t row = ga_elements(&s) * net->compute->real_bytes;
     if (net->stage <= GA_STAGE_ACCUMULATE)
         net->stage = ga_resting_stage(net);
-    for (int64_t first = 0; first < batch->samples && !status; first += net->plan.micro_batch) {
-        int64_t n = batch->samples - first < net->plan.micro_batch ? batch->samples - first : net->plan.micro_batch;
+    for (int64_t first = 0; first < batch->samples && !status; first += net->plan.rows) {
+        int64_t n = batch->samples - first < net->plan.rows ? batch->samples - first : net->plan.rows;
         ga_batch piece;
         ga_batch_piece(net, batch, first, n, &piece);
         status = ga_run_forward(net, &piece, 0);
@@ -388,8 +389,8 @@ ga_status ga_evaluate(ga_net *net, const ga_batch *batch, double *loss_sum, doub
     double sum = 0, total = 0;
     if (net->stage <= GA_STAGE_ACCUMULATE)
         net->stage = ga_resting_stage(net);
-    for (int64_t first = 0; first < batch->samples; first += net->plan.micro_batch) {
-        int64_t n = batch->samples - first < net->plan.micro_batch ? batch->samples - first : net->plan.micro_batch;
+    for (int64_t first = 0; first < batch->samples; first += net->plan.rows) {
+        int64_t n = batch->samples - first < net->plan.rows ? batch->samples - first : net->plan.rows;
         ga_batch piece;
         ga_batch_piece(net, batch, first, n, &piece);
         if ((status = ga_run_forward(net, &piece, 0)) || (status = ga_run_loss(net, &piece)))
@@ -409,8 +410,8 @@ ga_status ga_net_sample_losses(const ga_net *net, const double **loss, const dou
 {
     if (net->loss_node < 0 || net->stage < GA_STAGE_LOSS || net->stage > GA_STAGE_ACCUMULATE)
         return ga_wrong_stage(net, "sample_losses");
-    *loss = net->node[net->loss_node]->loss;
-    *weight = net->node[net->loss_node]->loss_weight;
-    *samples = net->pass.samples;
+    *loss = net->node[net->loss_node]->loss + net->shown;
+    *weight = net->node[net->loss_node]->loss_weight + net->shown;
+    *samples = net->pass.samples - net->shown;
     return GA_OK;
 }

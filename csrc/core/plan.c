@@ -264,11 +264,22 @@ static int64_t place(const ga_net *net, ga_plan *plan, int with_gradients)
     return total;
 }
 
-static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan_options *options, int threads, ga_plan *plan)
+enum { CACHE = 1 << 20 };                        /* bytes of a core's own cache; what a plan takes for speed alone, pays only beyond it */
+
+/* Panels for the gradient of the input, where somebody wants it. */
+static int64_t back_bytes(const ga_net *net, const ga_node *node, const ga_plan_options *options)
+{
+    if (options->lean || net->param_count * net->compute->real_bytes < CACHE)
+        return 0;
+    return net->value[node->input[node->n_inputs - 1]].needs_grad ? align(node->packed_back_bytes) : 0;
+}
+
+/* A plan with room for `rows` samples. */
+static ga_status plan_rows(const ga_net *net, int64_t micro_batch, int64_t rows, const ga_plan_options *options, int threads, ga_plan *plan)
 {
     int64_t real = net->compute->real_bytes, sum = 0;
     int fits = 1;
-    *plan = (ga_plan){.micro_batch = micro_batch, .options = *options, .threads = threads,
+    *plan = (ga_plan){.micro_batch = micro_batch, .rows = rows, .options = *options, .threads = threads,
                       .n_pieces = 2 * net->n_values + net->n_nodes + LOSS_PIECES};
     if (micro_batch < 1)
         return ga_fail(GA_EVALUE, "micro_batch=%lld: expected at least 1 sample", (long long)micro_batch);
@@ -279,27 +290,27 @@ static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan
     for (int v = 0; v < net->n_values; v++) {
         const ga_value *value = &net->value[v];
         int64_t n = ga_elements(&value->shape);
-        fits &= size(micro_batch, n * (value->integer ? 8 : real), 0, &plan->piece[value_piece(net, v)].bytes);
+        fits &= size(rows, n * (value->integer ? 8 : real), 0, &plan->piece[value_piece(net, v)].bytes);
         if (value->needs_grad)
-            fits &= size(micro_batch, n * real, 0, &plan->piece[grad_piece(net, v)].bytes);
+            fits &= size(rows, n * real, 0, &plan->piece[grad_piece(net, v)].bytes);
     }
     for (int i = 0; i < net->n_nodes; i++) {
         const ga_node *node = net->node[i];
         int64_t work = 0, one = 0;
-        fits &= size(micro_batch, node->saved_per_sample, node->saved_fixed, &plan->piece[saved_piece(net, i)].bytes);
-        fits &= size(micro_batch, node->work_per_sample, node->work_fixed, &work);
+        fits &= size(rows, node->saved_per_sample, node->saved_fixed, &plan->piece[saved_piece(net, i)].bytes);
+        fits &= size(rows, node->work_per_sample, node->work_fixed, &work);
         fits &= size(threads, align(node->work_per_thread), 0, &one);
         plan->size.bytes[GA_WORKSPACE] = work + one > plan->size.bytes[GA_WORKSPACE] ? work + one : plan->size.bytes[GA_WORKSPACE];
         plan->size.bytes[GA_STATE] += align(node->state_count * real);
-        plan->size.bytes[GA_PACKED] += align(node->packed_bytes);
+        plan->size.bytes[GA_PACKED] += align(node->packed_bytes) + back_bytes(net, node, options);
     }
     if (net->loss_node >= 0) {
         const ga_node *loss = net->node[net->loss_node];
         int64_t n = ga_elements(&loss->target_shape);
-        fits &= size(micro_batch, n * (loss->target_integer ? 8 : real), 0, &plan->piece[loss_piece(net, TARGET)].bytes);
-        fits &= size(micro_batch, n * 8, 0, &plan->piece[loss_piece(net, SAMPLE_WEIGHT)].bytes);
-        fits &= size(micro_batch, 8, 0, &plan->piece[loss_piece(net, LOSS)].bytes);
-        fits &= size(micro_batch, 8, 0, &plan->piece[loss_piece(net, LOSS_WEIGHT)].bytes);
+        fits &= size(rows, n * (loss->target_integer ? 8 : real), 0, &plan->piece[loss_piece(net, TARGET)].bytes);
+        fits &= size(rows, n * 8, 0, &plan->piece[loss_piece(net, SAMPLE_WEIGHT)].bytes);
+        fits &= size(rows, 8, 0, &plan->piece[loss_piece(net, LOSS)].bytes);
+        fits &= size(rows, 8, 0, &plan->piece[loss_piece(net, LOSS_WEIGHT)].bytes);
     }
     plan->size.bytes[GA_PARAMETERS] = net->param_count * real;
     plan->size.bytes[GA_GRADIENTS] = (net->param_count + (options->fold_ties ? 0 : net->chain_count)) * real;
@@ -323,8 +334,46 @@ static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan
     plan->size.bytes[GA_ACTIVATIONS] = with;
     plan->size.gradient_part = with - without;
     plan->size.reuse_saved = sum - with;
+    plan->size.rows = rows;
     return GA_OK;
 }
+
+/* Whether a window in one call may run several micro-batches together: nothing in the network can tell. */
+static int may_group(const ga_net *net, const ga_plan_options *options)
+{
+    if (options->lean || options->keep_all || net->engine != GA_NATIVE || net->loss_node < 0)
+        return 0;
+    for (int i = 0; i < net->n_nodes; i++)
+        if (net->node[i]->mixes_samples || net->node[i]->function)
+            return 0;
+    return 1;
+}
+
+enum { GROUP_ROWS = 128 };                       /* from here on a product is not bound by its weights any more */
+
+/* A micro-batch of few rows reads and writes all weights and gradients for little work. Where these exceed the cache, micro-batches are
+ * grouped as long as the activations of a group cost less than a quarter of the gradients. Measured, 784-512-512-10 in micro-batches of 8:
+ * 1.7 times as fast. */
+static ga_status make_plan(const ga_net *net, int64_t micro_batch, const ga_plan_options *options, int threads, ga_plan *plan)
+{
+    ga_status status = plan_rows(net, micro_batch, micro_batch, options, threads, plan);
+    if (status || !may_group(net, options) || plan->size.bytes[GA_GRADIENTS] < CACHE)
+        return status;
+    int64_t most = GROUP_ROWS / (net->length ? net->length : 1), base = plan->size.bytes[GA_ACTIVATIONS] + plan->size.bytes[GA_WORKSPACE];
+    for (int64_t rows = most / micro_batch * micro_batch; rows > micro_batch; rows = rows / 2 / micro_batch * micro_batch) {
+        ga_plan grouped;
+        status = plan_rows(net, micro_batch, rows, options, threads, &grouped);
+        int64_t bytes = grouped.size.bytes[GA_ACTIVATIONS] + grouped.size.bytes[GA_WORKSPACE];
+        if (!status && bytes - base <= plan->size.bytes[GA_GRADIENTS] / 4) {
+            ga_plan_free(plan);
+            *plan = grouped;
+            return GA_OK;
+        }
+        ga_plan_free(&grouped);
+    }
+    return GA_OK;
+}
+
 
 ga_status ga_net_plan(ga_net *net, int64_t micro_batch, const ga_plan_options *options)
 {
@@ -355,7 +404,7 @@ ga_status ga_net_plan(ga_net *net, int64_t micro_batch, const ga_plan_options *o
         node->place_state = state;
         node->place_packed = packed;
         state += align(node->state_count * net->compute->real_bytes);
-        packed += align(node->packed_bytes);
+        packed += align(node->packed_bytes) + back_bytes(net, node, options);
     }
     net->planned = 1;
     net->stale_packed = 1;
@@ -363,20 +412,18 @@ ga_status ga_net_plan(ga_net *net, int64_t micro_batch, const ga_plan_options *o
     return GA_OK;
 }
 
-ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, ga_recompute recompute, ga_bytes *out)
+ga_status ga_net_bytes(const ga_net *net, int64_t micro_batch, const ga_plan_options *options, ga_bytes *out)
 {
     if (!net->planned)
         return ga_fail(GA_EVALUE, "the network is not planned yet");
     ga_plan plan;
-    ga_plan_options options = net->plan.options;
-    options.recompute = recompute;
-    ga_status status = make_plan(net, micro_batch, &options, net->plan.threads, &plan);
+    ga_status status = make_plan(net, micro_batch, options ? options : &net->plan.options, net->plan.threads, &plan);
     *out = plan.size;
     ga_plan_free(&plan);
     return status;
 }
 
-ga_recompute ga_net_recompute(const ga_net *net) { return net->plan.options.recompute; }
+ga_plan_options ga_net_plan_options(const ga_net *net) { return net->plan.options; }
 
 /* The pointers of all nodes, once every block is there. */
 static void map(ga_net *net)
@@ -416,8 +463,9 @@ static void map(ga_net *net)
         node->saved = arena + node->place_saved;
         node->state = node->state_count ? net->block[GA_STATE] + node->place_state : NULL;
         node->packed = node->packed_bytes ? net->block[GA_PACKED] + node->place_packed : NULL;
+        node->packed_back = back_bytes(net, node, &net->plan.options) ? net->block[GA_PACKED] + node->place_packed + align(node->packed_bytes) : NULL;
         int64_t shared = 0;
-        size(net->plan.micro_batch, node->work_per_sample, node->work_fixed, &shared);
+        size(net->plan.rows, node->work_per_sample, node->work_fixed, &shared);
         node->work = net->block[GA_WORKSPACE];
         node->thread_work = net->block[GA_WORKSPACE] + shared;
     }
@@ -468,8 +516,11 @@ ga_status ga_value_place(const ga_net *net, int v, int grad, int64_t *offset, in
                                "keep every value", name, grad ? "gradient" : "output");
         }
     }
-    *offset = p->offset;
-    *samples = net->pass.samples ? net->pass.samples : net->plan.micro_batch;
+    *samples = net->pass.samples ? net->pass.samples - net->shown : net->plan.micro_batch;
     *length = net->pass.samples ? net->pass.length : net->length;
+    int64_t elements = ga_elements(&value->shape);
+    if (value->sequence && value->shape.rank)
+        elements = elements / value->shape.dim[0] * *length;
+    *offset = p->offset + net->shown * elements * (value->integer ? 8 : net->compute->real_bytes);
     return GA_OK;
 }

@@ -146,7 +146,8 @@ static int gradients_finite(const ga_net *net)
     return isfinite(net->compute->norm_squares(net->param_count, net->block[GA_GRADIENTS], 1));
 }
 
-ga_status ga_window_accumulate(ga_window *window, int *rejected)
+/* Takes what backward added into the window, as `micro_steps` micro-batches. */
+static ga_status accumulate(ga_window *window, int64_t micro_steps, int *rejected)
 {
     ga_status status = attached(window);
     if (status)
@@ -171,14 +172,16 @@ ga_status ga_window_accumulate(ga_window *window, int *rejected)
     } else
         window->rejected++;
     window->samples += net->pass.samples;
-    window->micro_step++;
+    window->micro_step += micro_steps;
     window->counters.samples += net->pass.samples;
-    window->counters.micro_steps++;
+    window->counters.micro_steps += micro_steps;
     if (rejected)
         *rejected = !keep;
     net->stage = GA_STAGE_ACCUMULATE;
     return GA_OK;
 }
+
+ga_status ga_window_accumulate(ga_window *window, int *rejected) { return accumulate(window, 1, rejected); }
 
 /* What the sum of gradients is divided by. */
 static double divisor(const ga_window *window)
@@ -333,7 +336,7 @@ ga_status ga_window_clear(ga_window *window, int discard)
 
 /* ---- a micro-batch, the rest of a window, a whole window in one call ---- */
 
-static ga_status add_checked(ga_window *window, const ga_batch *batch, double *loss_sum, double *weight, int *rejected)
+static ga_status add_checked(ga_window *window, const ga_batch *batch, int64_t micro_steps, double *loss_sum, double *weight, int *rejected)
 {
     ga_net *net = window->net;
     ga_status status = ga_run_forward(net, batch, net->training);
@@ -345,7 +348,7 @@ static ga_status add_checked(ga_window *window, const ga_batch *batch, double *l
         status = ga_run_backward(net);
         net->stage = GA_STAGE_BACKWARD;
     }
-    return status ? status : ga_window_accumulate(window, rejected);
+    return status ? status : accumulate(window, micro_steps, rejected);
 }
 
 ga_status ga_window_add(ga_window *window, const ga_batch *batch, double *loss_sum, double *weight, int *rejected)
@@ -360,7 +363,7 @@ ga_status ga_window_add(ga_window *window, const ga_batch *batch, double *loss_s
     if (status)
         return status;
     net->stage = ga_resting_stage(net);
-    return add_checked(window, batch, loss_sum, weight, rejected);
+    return add_checked(window, batch, 1, loss_sum, weight, rejected);
 }
 
 ga_status ga_window_finish(ga_window *window, ga_update *update)
@@ -403,6 +406,27 @@ ga_status ga_window_finish(ga_window *window, ga_update *update)
     return GA_OK;
 }
 
+/* Micro-batches may run together where their own gradients and weights are asked for nowhere. */
+static int may_group(const ga_window *window)
+{
+    return !window->options.staged && window->options.reduction != GA_MEAN_OF_MEANS;
+}
+
+/* Loss and weight of the samples from..to-1 that just ran. */
+static void piece_sums(const ga_net *net, int64_t from, int64_t to, double *loss_sum, double *weight)
+{
+    const ga_node *loss = net->node[net->loss_node];
+    double sums[2] = {0, 0};
+    for (int64_t i = from; i < to; i++) {
+        sums[0] += loss->loss[i];
+        sums[1] += loss->loss_weight[i];
+    }
+    if (loss_sum)
+        *loss_sum = sums[0];
+    if (weight)
+        *weight = sums[1];
+}
+
 ga_status ga_window_update(ga_window *window, const ga_batch *batch, int64_t piece, double *losses, double *weights,
                            ga_update *update)
 {
@@ -420,16 +444,19 @@ ga_status ga_window_update(ga_window *window, const ga_batch *batch, int64_t pie
     if (status)
         return status;
     ga_counters before = window->counters;
+    int64_t group = may_group(window) ? net->plan.rows / piece : 1;
     net->stage = GA_STAGE_CLEAR;
-    for (int64_t first = 0, i = 0; first < batch->samples && !status; first += piece, i++) {
+    for (int64_t first = 0, i = 0; first < batch->samples && !status; first += group * piece, i += group) {
+        int64_t n = batch->samples - first < group * piece ? batch->samples - first : group * piece, steps = (n + piece - 1) / piece;
         ga_batch part;
         double loss_sum, weight;
-        ga_batch_piece(net, batch, first, batch->samples - first < piece ? batch->samples - first : piece, &part);
-        status = add_checked(window, &part, &loss_sum, &weight, NULL);
-        if (!status && losses)
-            losses[i] = loss_sum;
-        if (!status && weights)
-            weights[i] = weight;
+        ga_batch_piece(net, batch, first, n, &part);
+        status = add_checked(window, &part, steps, &loss_sum, &weight, NULL);
+        if (status)
+            break;
+        net->shown = (steps - 1) * piece;
+        for (int64_t k = 0; k < steps; k++)
+            piece_sums(net, k * piece, n - k * piece < piece ? n : (k + 1) * piece, losses ? &losses[i + k] : NULL, weights ? &weights[i + k] : NULL);
     }
     if (!status)
         status = ga_window_finish(window, update);

@@ -289,7 +289,7 @@ static PyObject *net_plan(PyObject *object, PyObject *args)
     long long micro_batch;
     int recompute;
     ga_plan_options options;
-    if (!PyArg_ParseTuple(args, "Lppi", &micro_batch, &options.keep_all, &options.fold_ties, &recompute))
+    if (!PyArg_ParseTuple(args, "Lppip", &micro_batch, &options.keep_all, &options.fold_ties, &recompute, &options.lean))
         return NULL;
     options.recompute = recompute;
     ga_status status = ga_net_plan(self->net, micro_batch, &options);
@@ -304,14 +304,19 @@ static PyObject *net_bytes(PyObject *object, PyObject *args)
 {
     NetObject *self = (NetObject *)object;
     long long micro_batch;
-    int recompute = -1;
+    int recompute = -1, lean = -1;
     ga_bytes size;
-    if (!PyArg_ParseTuple(args, "L|i", &micro_batch, &recompute))
+    if (!PyArg_ParseTuple(args, "L|ii", &micro_batch, &recompute, &lean))
         return NULL;
-    ga_status status = ga_net_bytes(self->net, micro_batch, recompute < 0 ? ga_net_recompute(self->net) : (ga_recompute)recompute, &size);
+    ga_plan_options options = ga_net_plan_options(self->net);
+    if (recompute >= 0)
+        options.recompute = (ga_recompute)recompute;
+    if (lean >= 0)
+        options.lean = lean;
+    ga_status status = ga_net_bytes(self->net, micro_batch, &options, &size);
     if (status)
         return raise_status(status, NULL);
-    PyObject *dict = Py_BuildValue("{s:L,s:L,s:i}", "activation_gradients", (long long)size.gradient_part, "reuse_saved",
+    PyObject *dict = Py_BuildValue("{s:L,s:L,s:L,s:i}", "rows", (long long)size.rows, "activation_gradients", (long long)size.gradient_part, "reuse_saved",
                                    (long long)size.reuse_saved, "recomputed", size.recomputed);
     for (int b = 0; dict && b < GA_BLOCKS; b++) {
         PyObject *n = PyLong_FromLongLong(b == GA_ACTIVATIONS ? size.bytes[b] - size.gradient_part : size.bytes[b]);
@@ -329,7 +334,7 @@ static PyObject *net_allocate(PyObject *object, PyObject *args)
     ga_bytes size;
     if (!PyArg_ParseTuple(args, "L", &micro_batch))
         return NULL;
-    ga_status status = ga_net_bytes(self->net, micro_batch, ga_net_recompute(self->net), &size);
+    ga_status status = ga_net_bytes(self->net, micro_batch, NULL, &size);
     for (int b = 0; !status && b < GA_BLOCKS; b++) {
         PyObject *block = block_new(size.bytes[b]);
         if (!block)
@@ -626,8 +631,8 @@ static PyMethodDef net_methods[] = {
     {"add_function", net_add_function, METH_VARARGS, "add_function(name, callable, shape, sequence, inputs, params) -> (node, value)"},
     {"freeze", net_freeze, METH_VARARGS, "freeze(param, frozen)"},
     {"segment", net_segment, METH_VARARGS, "segment(number): nodes added from now on are computed again in backward; 0 ends it"},
-    {"plan", net_plan, METH_VARARGS, "plan(micro_batch, keep_all, fold_ties, recompute)"},
-    {"bytes", net_bytes, METH_VARARGS, "bytes(micro_batch, recompute=-1) -> dict"},
+    {"plan", net_plan, METH_VARARGS, "plan(micro_batch, keep_all, fold_ties, recompute, lean)"},
+    {"bytes", net_bytes, METH_VARARGS, "bytes(micro_batch, recompute=-1, lean=-1) -> dict; -1: as planned"},
     {"allocate", net_allocate, METH_VARARGS, "allocate(micro_batch): all blocks"},
     {"params", net_params, METH_NOARGS, "[(name, shape, offset, count, node, uses, frozen, order)]"},
     {"nodes", net_nodes, METH_NOARGS, "[(name, kind, inputs, output, params, mixes_samples, saved_bytes, state_offset, state_count, flops)]"},

@@ -83,7 +83,13 @@ class MemoryReport:
 
     def by_kind(self, micro_batch: int | None = None) -> dict[str, int]:
         """Bytes by kind; the sum is ``bytes(micro_batch)``."""
-        raw = self._core.bytes(self.micro_batch if micro_batch is None else int(micro_batch))
+        return self._kinds(self._core.bytes(self.micro_batch if micro_batch is None else int(micro_batch)))
+
+    def _lean(self, micro_batch: int) -> int:
+        """Bytes without what is for speed alone."""
+        return sum(self._kinds(self._core.bytes(micro_batch, -1, 1)).values())
+
+    def _kinds(self, raw: dict) -> dict[str, int]:
         kinds = {
             "parameters": raw["parameters"],
             "gradient_buffer": 0 if self._staged else raw["gradients"],
@@ -115,9 +121,12 @@ class MemoryReport:
         return self._core.bytes(self.micro_batch if micro_batch is None else int(micro_batch))["reuse_saved"]
 
     def max_micro_batch(self, limit: int | str) -> int:
-        """Largest micro-batch whose plan fits ``limit`` bytes; 0 if not even one sample does."""
+        """Largest micro-batch whose plan fits ``limit`` bytes; 0 if not even one sample does.
+
+        A plan near its limit takes no memory for speed alone (``ga.plan``), so this counts without it.
+        """
         limit = parse_bytes(limit, "limit")
-        fits = lambda m: self.bytes(m) <= limit  # noqa: E731
+        fits = lambda m: self._lean(m) <= limit  # noqa: E731
         if not fits(1):
             return 0
         low, high = 1, 2
@@ -178,7 +187,7 @@ class MemoryReport:
             lines.append(f"  Largest micro-batch that fits: {largest}. To keep an effective batch of {micro_batch}, try {advice} "
                          "(micro_batch x accumulation_steps).")
         else:
-            smallest = self.bytes(1) + sum((adding or {}).values())
+            smallest = self._lean(1) + sum((adding or {}).values())
             lines.append(f"  Not even one sample fits: the smallest plan needs {format_bytes(smallest)}. Raise memory_limit or use a smaller model.")
         raise BudgetError("\n".join(lines), asked, limit, by_kind, largest, splits)
 

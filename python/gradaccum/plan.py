@@ -27,7 +27,8 @@ def plan(module: Module, *, input_shape=None, inputs=None, loss: Loss | None = N
         loss: one of ``nn``'s losses; None for a network that only predicts.
         micro_batch: the most samples of one forward; "auto" takes the largest that fits ``memory_limit``, or half of the
             machine's (container's) memory if there is none; room for Adam's state is left.
-        memory_limit: bytes, or a text such as "8 MiB"; a plan above it is refused before anything is allocated.
+        memory_limit: bytes, or a text such as "8 MiB"; a plan above it is refused before anything is allocated. What a plan takes for speed
+            alone (a second set of packed weights; room to run small micro-batches of a large network together) is left out first.
         dtype: "float32" or "float64".
         seed: of the initial values and of dropout.
         engine: "native" (default: same bits for every split) or "openblas" (equal to rounding; a check and a comparison).
@@ -72,16 +73,16 @@ def plan(module: Module, *, input_shape=None, inputs=None, loss: Loss | None = N
         inputs = {name: sizes(f"inputs[{name!r}]", shape) for name, shape in inputs.items()}
     limit = parse_bytes(memory_limit)
 
-    def traced(m: int) -> tuple[Trace, dict]:
+    def traced(m: int, lean: bool) -> tuple[Trace, dict]:
         trace, values = _trace(module, inputs, loss, DTYPES[dtype], ENGINES[engine], int(seed))
-        trace.net.plan(m, keep == "all", ties == "fold", RECOMPUTE[recompute])
+        trace.net.plan(m, keep == "all", ties == "fold", RECOMPUTE[recompute], lean)
         return trace, values
 
     def report(trace: Trace, m: int) -> MemoryReport:
         return MemoryReport(trace.net, m, limit, lambda n: node_rows(trace.net, n, 4 if dtype == "float32" else 8))
 
     if micro_batch == "auto":
-        probe = report(traced(1)[0], 1)
+        probe = report(traced(1, True)[0], 1)
         reserve = 2 * probe.by_kind().get("parameters", 0)
         budget = limit if limit is not None else machine_memory() // 2
         micro_batch = probe.max_micro_batch(max(budget - reserve, 1)) or probe.max_micro_batch(budget)
@@ -90,8 +91,11 @@ def plan(module: Module, *, input_shape=None, inputs=None, loss: Loss | None = N
     elif isinstance(micro_batch, bool) or not isinstance(micro_batch, (int, np.integer)) or micro_batch < 1:
         raise ValueError(f'micro_batch={micro_batch!r}: expected a whole number of samples, at least 1, or "auto"')
     micro_batch = int(micro_batch)
-    trace, values = traced(micro_batch)
+    trace, values = traced(micro_batch, False)
     memory = report(trace, micro_batch)
+    if limit is not None and memory.bytes() + 2 * memory.by_kind().get("parameters", 0) > limit:     # a limit, and Adam's state, come before speed
+        trace, values = traced(micro_batch, True)
+        memory = report(trace, micro_batch)
     memory.check(micro_batch, limit)
     trace.net.allocate(micro_batch)
     return Network(trace, module, loss, values, memory, dtype=dtype, engine="native" if engine == "auto" else engine, seed=int(seed),

@@ -58,7 +58,7 @@ typedef struct {
 static inline void bind_all(run *r, int64_t micro_batch)
 {
     ga_bytes need;
-    CHECK_EQ(ga_net_bytes(r->net, micro_batch, ga_net_recompute(r->net), &need), GA_OK);
+    CHECK_EQ(ga_net_bytes(r->net, micro_batch, NULL, &need), GA_OK);
     for (int b = 0; b < GA_BLOCKS; b++) {
         r->bytes[b] = need.bytes[b];
         r->memory[b] = block(r->bytes[b]);

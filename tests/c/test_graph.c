@@ -143,7 +143,7 @@ static void plans(void)
     net = new_net();
     CHECK_EQ(ga_net_add_input(net, "x", &(ga_shape){1, {4}}, 0, 0, &x), GA_OK);
     CHECK_EQ(ga_net_add_node(net, "linear", "fc", &(ga_option){"out_features", 4}, 1, &x, 1, NULL, &n, &v), GA_OK);
-    REFUSED(ga_net_bytes(net, 1, GA_RECOMPUTE_NONE, &bytes), GA_EVALUE, "not planned yet");
+    REFUSED(ga_net_bytes(net, 1, NULL, &bytes), GA_EVALUE, "not planned yet");
     REFUSED(ga_net_bind(net, GA_PARAMETERS, in), GA_EVALUE, "not planned");
     REFUSED(ga_forward(net, &b), GA_EVALUE, "not planned, or its memory is not bound");
     REFUSED(ga_net_plan(net, 0, &options), GA_EVALUE, "micro_batch=0");
@@ -154,8 +154,8 @@ static void plans(void)
     REFUSED(ga_net_add_node(net, "relu", "r", NULL, 0, &v, 1, NULL, &n, &v), GA_EVALUE, "planned already");
     REFUSED(ga_net_add_input(net, "z", &(ga_shape){1, {4}}, 0, 0, &x), GA_EVALUE, "planned already");
     REFUSED(ga_net_freeze(net, 0, 1), GA_EVALUE, "before planning");
-    REFUSED(ga_net_bytes(net, 0, GA_RECOMPUTE_NONE, &bytes), GA_EVALUE, "micro_batch=0");
-    REFUSED(ga_net_bytes(net, (int64_t)1 << 60, GA_RECOMPUTE_NONE, &bytes), GA_EVALUE, "more bytes than can be counted");
+    REFUSED(ga_net_bytes(net, 0, NULL, &bytes), GA_EVALUE, "micro_batch=0");
+    REFUSED(ga_net_bytes(net, (int64_t)1 << 60, NULL, &bytes), GA_EVALUE, "more bytes than can be counted");
     REFUSED(ga_net_bind(net, GA_BLOCKS, in), GA_EVALUE, "there is no block");
     REFUSED(ga_net_bind(net, GA_PARAMETERS, NULL), GA_EVALUE, "no memory given");
     REFUSED(ga_forward(net, &b), GA_EVALUE, "memory is not bound");
@@ -181,7 +181,7 @@ static void plans(void)
     CHECK_EQ(ga_net_add_node(net, "relu", "a", NULL, 0, &x, 1, NULL, &n, &v), GA_OK);
     REFUSED(ga_net_plan(net, 1 << 20, &options), GA_EVALUE, "micro_batch=1048576: the plan has more bytes than can be counted");
     CHECK_EQ(ga_net_plan(net, 1, &options), GA_OK);      /* 4 TiB twice can */
-    CHECK_EQ(ga_net_bytes(net, 1, GA_RECOMPUTE_NONE, &bytes), GA_OK);
+    CHECK_EQ(ga_net_bytes(net, 1, NULL, &bytes), GA_OK);
     CHECK_EQ(bytes.bytes[GA_ACTIVATIONS], (int64_t)1 << 43);
     ga_net_free(net);
 }
@@ -192,15 +192,15 @@ static void memory(void)
     ga_bytes need[2], ten, twenty, thirty;
     for (int keep = 0; keep < 2; keep++) {
         run r = classifier(GA_FLOAT64, 64, keep);
-        CHECK_EQ(ga_net_bytes(r.net, 64, GA_RECOMPUTE_SEGMENTS, &need[keep]), GA_OK);
+        CHECK_EQ(ga_net_bytes(r.net, 64, NULL, &need[keep]), GA_OK);
         CHECK_EQ(need[keep].bytes[GA_PARAMETERS], 8 * (IN * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES));
         CHECK_EQ(need[keep].bytes[GA_GRADIENTS], need[keep].bytes[GA_PARAMETERS]);
         CHECK_EQ(need[keep].bytes[GA_STATE], 0);
         CHECK_EQ(need[keep].recomputed, 0);
         CHECK(need[keep].gradient_part > 0 && need[keep].gradient_part < need[keep].bytes[GA_ACTIVATIONS]);
-        CHECK_EQ(ga_net_bytes(r.net, 640, GA_RECOMPUTE_NONE, &ten), GA_OK);
-        CHECK_EQ(ga_net_bytes(r.net, 1280, GA_RECOMPUTE_NONE, &twenty), GA_OK);
-        CHECK_EQ(ga_net_bytes(r.net, 1920, GA_RECOMPUTE_NONE, &thirty), GA_OK);
+        CHECK_EQ(ga_net_bytes(r.net, 640, NULL, &ten), GA_OK);
+        CHECK_EQ(ga_net_bytes(r.net, 1280, NULL, &twenty), GA_OK);
+        CHECK_EQ(ga_net_bytes(r.net, 1920, NULL, &thirty), GA_OK);
         CHECK_EQ(thirty.bytes[GA_ACTIVATIONS] - twenty.bytes[GA_ACTIVATIONS], twenty.bytes[GA_ACTIVATIONS] - ten.bytes[GA_ACTIVATIONS]);
         give_back(&r);
     }

@@ -12,7 +12,7 @@ enum { LEVELS = 3, ZERO, BIAS, C };              /* the library's FROM_ZERO, FRO
     typedef void product_##real(int engine, int threads, int64_t m, int64_t n, int64_t k, matrix_##real a, matrix_##real b, \
                                 real *c, int64_t c_row, int from, const real *bias);                                        \
     typedef int64_t count_##real(int64_t k, int64_t n);                                                                     \
-    typedef void pack_##real(int64_t k, int64_t n, matrix_##real b, real *packed);                                          \
+    typedef void pack_##real(int threads, int64_t k, int64_t n, matrix_##real b, real *packed);                             \
     typedef void packed_##real(int threads, int64_t m, int64_t n, int64_t k, matrix_##real a, const real *packed, real *c,  \
                                int64_t c_row, int from, const real *bias);                                                  \
     typedef struct { product_##real *product; count_##real *count; pack_##real *pack; packed_##real *packed; int fused; } kernels_##real;
@@ -114,7 +114,7 @@ typedef struct { int64_t m, n, k; } shape;
         memcpy(x->c, x->start, (size_t)(s.m * x->c_row) * sizeof(real));                                                    \
         if (layout & 4) {                                                                                                   \
             CHECK(f->count(s.k, s.n) <= (s.n + 64) * (s.k + 1));                                                            \
-            f->pack(s.k, s.n, b, x->packed);                                                                                \
+            f->pack(threads, s.k, s.n, b, x->packed);                                                                       \
             f->packed(threads, s.m, s.n, s.k, a, x->packed, x->c, x->c_row, from - ZERO, x->bias);                          \
         } else                                                                                                              \
             f->product(GA_NATIVE, threads, s.m, s.n, s.k, a, b, x->c, x->c_row, from - ZERO, x->bias);                      \

@@ -52,13 +52,13 @@ static void times_rows(const attention *a, int64_t rows, int64_t n, const real *
 static void pack_transposed(const attention *a, const real *y, real *panels)
 {
     if (a->engine == GA_NATIVE)
-        matmul_pack(a->size, a->keys, (matrix){y, 1, a->row}, panels);
+        matmul_pack(1, a->size, a->keys, (matrix){y, 1, a->row}, panels);
 }
 
 static void pack_columns(const attention *a, const real *y, real *panels)
 {
     if (a->engine == GA_NATIVE)
-        matmul_pack(a->keys, a->size, (matrix){y, a->row, 1}, panels);
+        matmul_pack(1, a->keys, a->size, (matrix){y, a->row, 1}, panels);
 }
 
 static real scale_of(const attention *a) { return (real)(1 / sqrt((double)a->size)); }

@@ -30,12 +30,12 @@ static void pack_panel(const matrix *b, int64_t n, int64_t p, int64_t k0, int64_
         }
         return;
     }
-    for (int64_t i = 0; i < k; i++, from += b->row, to += WIDE) {
+    if (columns < WIDE)
+        memset(to, 0, (size_t)(k * WIDE) * sizeof(real));
+    for (int64_t i = 0; i < k; i += 16)          /* a transposition reads along its rows, in blocks that stay in the first-level cache */
         for (int64_t j = 0; j < columns; j++)
-            to[j] = from[j * b->column];
-        for (int64_t j = columns; j < WIDE; j++)
-            to[j] = 0;
-    }
+            for (int64_t r = i; r < smaller(i + 16, k); r++)
+                to[r * WIDE + j] = from[r * b->row + j * b->column];
 }
 
 static void task(void *context, int index, int worker)
@@ -86,10 +86,19 @@ static void run(product *q, int threads)
 
 int64_t matmul_packed_count(int64_t k, int64_t n) { return (n + WIDE - 1) / WIDE * WIDE * k; }
 
-void matmul_pack(int64_t k, int64_t n, matrix b, real *packed)
+typedef struct { int64_t k, n; matrix b; real *packed; } packing;
+
+static void pack_task(void *context, int panel, int worker)
 {
-    for (int64_t p = 0; p * WIDE < n; p++)
-        pack_panel(&b, n, p, 0, k, packed + p * k * WIDE);
+    const packing *q = context;
+    (void)worker;
+    pack_panel(&q->b, q->n, panel, 0, q->k, q->packed + panel * q->k * WIDE);
+}
+
+void matmul_pack(int threads, int64_t k, int64_t n, matrix b, real *packed)
+{
+    packing q = {k, n, b, packed};
+    ga_parallel(k * n > CHUNK ? threads : 1, (int)((n + WIDE - 1) / WIDE), pack_task, &q);
 }
 
 void matmul_packed(int threads, int64_t m, int64_t n, int64_t k, matrix a, const real *packed, real *c, int64_t c_row, start from,

@@ -18,7 +18,7 @@ void matmul(ga_engine engine, int threads, int64_t m, int64_t n, int64_t k, matr
             const real *bias);
 /* B packed into panels beforehand; native only. */
 int64_t matmul_packed_count(int64_t k, int64_t n);
-void matmul_pack(int64_t k, int64_t n, matrix b, real *packed);
+void matmul_pack(int threads, int64_t k, int64_t n, matrix b, real *packed);
 void matmul_packed(int threads, int64_t m, int64_t n, int64_t k, matrix a, const real *packed, real *c, int64_t c_row, start from,
                    const real *bias);
 #endif

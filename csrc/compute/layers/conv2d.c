@@ -96,8 +96,9 @@ static ga_status conv2d_plan(ga_node *node)
     return finish_plan(node, &q, (int64_t[]){q.o, q.c / q.groups, q.kh, q.kw}, q.o);
 }
 
-static void conv2d_pack(const ga_node *node)
+static void conv2d_pack(const ga_node *node, int threads)
 {
+    (void)threads;
     convolution q = plain(node);
     convolution_pack(&q, weight(node, 0), node->packed);
 }
@@ -151,8 +152,9 @@ static ga_status conv_transpose2d_plan(ga_node *node)
     return finish_plan(node, &q, (int64_t[]){q.o, q.c / q.groups, q.kh, q.kw}, q.c);
 }
 
-static void conv_transpose2d_pack(const ga_node *node)
+static void conv_transpose2d_pack(const ga_node *node, int threads)
 {
+    (void)threads;
     convolution q = transposed(node);
     convolution_pack(&q, weight(node, 0), node->packed);
 }

@@ -46,11 +46,11 @@ static const real *packed_hh(const ga_node *node)
     return (const real *)node->packed + matmul_packed_count(features(&node->in[0]), 3 * features(&node->shape));
 }
 
-static void gru_pack(const ga_node *node)
+static void gru_pack(const ga_node *node, int threads)
 {
     int64_t in = features(&node->in[0]), hidden = features(&node->shape);
-    matmul_pack(in, 3 * hidden, (matrix){weight(node, W_IH), 1, in}, node->packed);
-    matmul_pack(hidden, 3 * hidden, (matrix){weight(node, W_HH), 1, hidden}, (real *)packed_hh(node));
+    matmul_pack(threads, in, 3 * hidden, (matrix){weight(node, W_IH), 1, in}, node->packed);
+    matmul_pack(threads, hidden, 3 * hidden, (matrix){weight(node, W_HH), 1, hidden}, (real *)packed_hh(node));
 }
 
 typedef struct {

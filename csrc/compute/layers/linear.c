@@ -5,7 +5,7 @@
  *   dL/dx = dy W          dL/dW += dy^T x          dL/db += sum of dy over rows
  *
  * The sums over rows run in the order of the samples and start from what the gradient holds: any split gives the same bits.
- * The native engine keeps a copy of W^T in panels, made once per update. */
+ * The native engine keeps a copy of W^T in panels, made once per update, and one of W for dx. */
 #include "../layer.h"
 #include "../kernels/matmul.h"
 
@@ -29,15 +29,19 @@ static ga_status linear_plan(ga_node *node)
     if (!status && node->option[BIAS])
         status = ga_node_param(node, "bias", 1, &out);
     int64_t packed = matmul_packed_count(in, out);
-    if (!status && node->engine == GA_NATIVE && (packed <= 2 * in * out || packed <= 16384))   /* not for wide fillings */
+    if (!status && node->engine == GA_NATIVE && (packed <= 2 * in * out || packed <= 16384)) { /* not for wide fillings */
         node->packed_bytes = packed * (int64_t)sizeof(real);
+        node->packed_back_bytes = matmul_packed_count(out, in) * (int64_t)sizeof(real);
+    }
     return status;
 }
 
-static void linear_pack(const ga_node *node)
+static void linear_pack(const ga_node *node, int threads)
 {
     int64_t in = features(&node->in[0]), out = features(&node->shape);
-    matmul_pack(in, out, (matrix){weight(node, 0), 1, in}, node->packed);
+    matmul_pack(threads, in, out, (matrix){weight(node, 0), 1, in}, node->packed);
+    if (node->packed_back)
+        matmul_pack(threads, out, in, (matrix){weight(node, 0), in, 1}, node->packed_back);
 }
 
 static ga_status linear_forward(const ga_node *node, const ga_pass *pass)
@@ -58,9 +62,11 @@ static ga_status linear_backward(const ga_node *node, const ga_pass *pass)
     int64_t in = features(&node->in[0]), out = features(&node->shape), rows = pass->samples * output_elements(node, pass) / out;
     const real *dy = output_grad(node);
     real *dx = input_grad(node, 0), *dw = weight_grad(node, 0), *db = node->n_params > 1 ? weight_grad(node, 1) : NULL;
-    if (dx)
-        matmul(node->engine, pass->threads, rows, in, out, (matrix){dy, out, 1}, (matrix){weight(node, 0), in, 1}, dx, in,
-               node->dx_adds[0] ? FROM_C : FROM_ZERO, NULL);
+    start from = node->dx_adds[0] ? FROM_C : FROM_ZERO;
+    if (dx && node->packed_back)
+        matmul_packed(pass->threads, rows, in, out, (matrix){dy, out, 1}, node->packed_back, dx, in, from, NULL);
+    else if (dx)
+        matmul(node->engine, pass->threads, rows, in, out, (matrix){dy, out, 1}, (matrix){weight(node, 0), in, 1}, dx, in, from, NULL);
     if (dw)
         matmul(node->engine, pass->threads, out, in, rows, (matrix){dy, 1, out}, (matrix){input(node, 0), in, 1}, dw, in, FROM_C,
                NULL);

@@ -47,11 +47,11 @@ static const real *packed_hh(const ga_node *node)
     return (const real *)node->packed + matmul_packed_count(features(&node->in[0]), 4 * features(&node->shape));
 }
 
-static void lstm_pack(const ga_node *node)
+static void lstm_pack(const ga_node *node, int threads)
 {
     int64_t in = features(&node->in[0]), hidden = features(&node->shape);
-    matmul_pack(in, 4 * hidden, (matrix){weight(node, W_IH), 1, in}, node->packed);
-    matmul_pack(hidden, 4 * hidden, (matrix){weight(node, W_HH), 1, hidden}, (real *)packed_hh(node));
+    matmul_pack(threads, in, 4 * hidden, (matrix){weight(node, W_IH), 1, in}, node->packed);
+    matmul_pack(threads, hidden, 4 * hidden, (matrix){weight(node, W_HH), 1, hidden}, (real *)packed_hh(node));
 }
 
 typedef struct {

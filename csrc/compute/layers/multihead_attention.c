@@ -22,6 +22,12 @@ static real *packed_out(const ga_node *node)
     return (real *)node->packed + matmul_packed_count(c, 3 * c);
 }
 
+static real *packed_back_out(const ga_node *node)
+{
+    int64_t c = features(&node->shape);
+    return (real *)node->packed_back + matmul_packed_count(3 * c, c);
+}
+
 static ga_status attention_plan(ga_node *node)
 {
     char text[64];
@@ -45,8 +51,10 @@ static ga_status attention_plan(ga_node *node)
     node->saved_per_sample = x.dim[0] * (4 * c + 2 * heads) * (int64_t)sizeof(real);
     node->work_per_sample = x.dim[0] * 4 * c * (int64_t)sizeof(real);
     node->work_per_thread = attention_work(x.dim[0], c / heads) * (int64_t)sizeof(real);
-    if (node->engine == GA_NATIVE)
+    if (node->engine == GA_NATIVE) {
         node->packed_bytes = (matmul_packed_count(c, three) + matmul_packed_count(c, c)) * (int64_t)sizeof(real);
+        node->packed_back_bytes = (matmul_packed_count(three, c) + matmul_packed_count(c, c)) * (int64_t)sizeof(real);
+    }
     ga_status status = ga_node_param(node, "in_proj_weight", 2, (int64_t[]){three, c});
     if (!status && node->option[HAS_BIAS])
         status = ga_node_param(node, "in_proj_bias", 1, &three);
@@ -72,11 +80,15 @@ static ga_status attention_check(const ga_node *node, const ga_pass *pass, const
     return GA_OK;
 }
 
-static void attention_pack(const ga_node *node)
+static void attention_pack(const ga_node *node, int threads)
 {
     int64_t c = features(&node->shape);
-    matmul_pack(c, 3 * c, (matrix){weight(node, 0), 1, c}, node->packed);
-    matmul_pack(c, c, (matrix){weight(node, node->n_params / 2), 1, c}, packed_out(node));
+    matmul_pack(threads, c, 3 * c, (matrix){weight(node, 0), 1, c}, node->packed);
+    matmul_pack(threads, c, c, (matrix){weight(node, node->n_params / 2), 1, c}, packed_out(node));
+    if (node->packed_back) {
+        matmul_pack(threads, 3 * c, c, (matrix){weight(node, 0), c, 1}, node->packed_back);
+        matmul_pack(threads, c, c, (matrix){weight(node, node->n_params / 2), c, 1}, packed_back_out(node));
+    }
 }
 
 /* What one pass works on: what forward keeps, and the gradients of the same in backward. */
@@ -167,6 +179,16 @@ static void projection_gradients(const job *j, int param, int64_t out, const rea
         add_rows(j->rows, out, dy, out, db);
 }
 
+/* to = dy W, W (out, C) */
+static void through(const job *j, int64_t out, const real *dy, const real *w, const real *panels, real *to, start from)
+{
+    matrix left = {dy, out, 1};
+    if (panels)
+        matmul_packed(j->pass->threads, j->rows, j->c, out, left, panels, to, j->c, from, NULL);
+    else
+        matmul(j->node->engine, j->pass->threads, j->rows, j->c, out, left, (matrix){w, j->c, 1}, to, j->c, from, NULL);
+}
+
 static ga_status multihead_attention_backward(const ga_node *node, const ga_pass *pass)
 {
     job j = attention_job(node, pass);
@@ -174,13 +196,11 @@ static ga_status multihead_attention_backward(const ga_node *node, const ga_pass
     const int second = node->n_params / 2;
     real *dx = input_grad(node, x_of(node));
     projection_gradients(&j, second, j.c, dy, j.o);
-    matmul(node->engine, pass->threads, j.rows, j.c, j.c, (matrix){dy, j.c, 1}, (matrix){weight(node, second), j.c, 1}, j.d_o, j.c, FROM_ZERO,
-           NULL);
+    through(&j, j.c, dy, weight(node, second), node->packed_back ? packed_back_out(node) : NULL, j.d_o, FROM_ZERO);
     each_head(&j, backward_head);
     projection_gradients(&j, 0, 3 * j.c, j.d_qkv, x);
     if (dx)
-        matmul(node->engine, pass->threads, j.rows, j.c, 3 * j.c, (matrix){j.d_qkv, 3 * j.c, 1}, (matrix){weight(node, 0), j.c, 1}, dx, j.c,
-               node->dx_adds[x_of(node)] ? FROM_C : FROM_ZERO, NULL);
+        through(&j, 3 * j.c, j.d_qkv, weight(node, 0), node->packed_back, dx, node->dx_adds[x_of(node)] ? FROM_C : FROM_ZERO);
     return GA_OK;
 }
 
