@@ -58,8 +58,9 @@ class Profile:
         number = lambda value: f"{value:>8.1f}" if value else f"{'':8}"  # noqa: E731
         lines = [f"{'node':<24} {'kind':<20} {'forward':>8} {'backward':>8} {'pack':>8} ms  {'GFLOP/s':>8} {'':8}  {'GB/s':>8} {'':8}  share"]
         for r in self.rows:
-            lines.append(f"{r['node'][-24:]:<24} {r['kind'][:20]:<20} {number(1e3 * r['forward'])} {number(1e3 * r['backward'])} {number(1e3 * r['pack'])}     "
-                         f"{number(r['gflops_forward'])} {number(r['gflops_backward'])}  {number(r['gb_forward'])} {number(r['gb_backward'])} {100 * r['share']:5.1f} %")
+            numbers = [number(1e3 * r[k]) for k in _COLUMNS] + [number(r[k]) for k in ("gflops_forward", "gflops_backward", "gb_forward", "gb_backward")]
+            lines.append(f"{r['node'][-24:]:<24} {r['kind'][:20]:<20} {' '.join(numbers[:3])}     {' '.join(numbers[3:5])}  {' '.join(numbers[5:])} "
+                         f"{100 * r['share']:5.1f} %")
         return "\n".join([*lines, f"{'all':<24} {'':<20} {1e3 * self.seconds:8.1f} ms"])
 
 
