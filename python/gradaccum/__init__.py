@@ -29,6 +29,6 @@ def __getattr__(name):
 
     if name == "check_equivalence":
         return importlib.import_module(f"{__name__}.testing").check_equivalence
-    if name in ("data", "nn", "optim", "reference", "testing", "models", "show"):
+    if name in ("data", "nn", "optim", "reference", "testing", "models", "replay", "show"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -474,6 +474,26 @@ class Accumulator:
             views["output"] = net._prediction()
         return Event(stage, step, tuple(dict.fromkeys(changed)), views, values)
 
+    def record(self, x, y, weight=None, *, image_shape=None):
+        """The window of ``update``, with the same bits, recorded: numbers, small pictures, bytes and formula of every stage.
+
+        Args:
+            x, y, weight: as for ``update``.
+            image_shape: (height, width), (1, height, width) or (3, height, width) of input rows that are images but do not look so.
+
+        Returns:
+            gradaccum.replay.Recording: ``events``, ``table()``, ``to_json()``, ``save_html(path)``.
+
+        A large network or long window has smaller and fewer pictures: at most 12 parameters (the first and last 6), 64 x 64 pixels each, 32
+        samples a micro-batch of 32 x 32 pixels, less when all pictures of a window would take more than 144 KiB. Numbers are never left out.
+
+        Raises:
+            As ``stages``. After an error the window is empty, and counters and layer state are as they were.
+        """
+        from .replay import record
+
+        return record(self, x, y, weight, image_shape=image_shape)
+
     # ---- (d) by hand ----
 
     def begin(self) -> None:
