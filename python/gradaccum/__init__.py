@@ -18,8 +18,8 @@ from .network import Network
 from .plan import plan
 
 __all__ = [
-    "Accumulator", "BudgetError", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__", "check_equivalence",
-    "get_num_threads", "info", "plan", "planned_updates", "set_num_threads",
+    "Accumulator", "BudgetError", "Comparison", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__", "check_equivalence",
+    "compare", "get_num_threads", "info", "plan", "planned_updates", "set_num_threads",
 ]
 
 
@@ -29,6 +29,8 @@ def __getattr__(name):
 
     if name == "check_equivalence":
         return importlib.import_module(f"{__name__}.testing").check_equivalence
+    if name in ("compare", "Comparison"):
+        return getattr(importlib.import_module(f"{__name__}.comparison"), name)
     if name in ("data", "nn", "optim", "reference", "testing", "models", "replay", "show"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
