@@ -35,17 +35,17 @@ class Picture:
 
 
 def flat_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(rows, columns) in which an array of this shape is drawn: filters of a convolution side by side, else the first axis by all others."""
-    if len(shape) == 4:                                      # (out, in, height, width): out x in little images
-        return shape[0] * shape[2], shape[1] * shape[3]
+    """(rows, columns) in which an array of this shape is drawn: little images (out, in, height, width) side by side, else the last axis across."""
+    if len(shape) == 4:
+        return shape[1] * shape[2], shape[0] * shape[3]
     if len(shape) < 2:
         return 1, int(np.prod(shape, dtype=np.int64))
-    return shape[0], int(np.prod(shape[1:], dtype=np.int64))
+    return int(np.prod(shape[:-1], dtype=np.int64)), shape[-1]
 
 
 def flatten(a: np.ndarray) -> np.ndarray:
     """``a`` as a matrix of ``flat_shape``."""
-    return (a.transpose(0, 2, 1, 3) if a.ndim == 4 else a).reshape(flat_shape(a.shape))
+    return (a.transpose(1, 2, 0, 3) if a.ndim == 4 else a).reshape(flat_shape(a.shape))
 
 
 def pixel_count(shape: tuple[int, ...], side: int) -> int:

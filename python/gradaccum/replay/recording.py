@@ -131,8 +131,11 @@ class _Recorder:
         self.events: list[dict] = []
         self.inputs = {name: np.asarray(a) for name, a in zip(self.net._inputs, self.net._as_inputs(x))}
         self.y = np.asarray(y)
+        for name, a in (*self.inputs.items(), ("y", self.y)):
+            if a.ndim == 0 or self.y.ndim == 0 or len(a) != len(self.y) or not len(a):
+                raise ValueError(f"record: {name} has the shape {a.shape} and y {self.y.shape}: expected equal numbers of samples, at least 1")
         self.total, piece = len(self.y), acc.micro_batch
-        self.steps = max(-(-self.total // piece), 1)
+        self.steps = -(-self.total // piece)
         self.images = {name: _as_images(a, image_shape) for name, a in self.inputs.items()}
         if image_shape is not None and not any(self.images.values()):
             raise ValueError(f"image_shape={image_shape}: no input has samples of that many numbers; they have the shapes "
@@ -149,6 +152,7 @@ class _Recorder:
         self.pictures: dict[str, Picture] = {}
         self.before: Element | None = None
         self.sums = (0.0, 0.0)
+        self.kinds: dict[int, dict[str, int]] = {}           # bytes by number of samples
         self.weights_before: dict[str, np.ndarray] = {}
         self._look("parameters")
         self._look("net.grads")
@@ -250,10 +254,10 @@ class _Recorder:
         uses = np.bincount([p for row in self.net._node_info for p in row[4]], minlength=len(self.net._param_names))
         candidates = [p for i, (name, p) in enumerate(self.net._parameters.items()) if p.grad is not None and uses[i] == 1 and p.grad.size]
         best = max(candidates or [p for p in self.net._parameters.values() if p.grad is not None],
-                   key=lambda p: np.max(np.abs(np.nan_to_num(p.grad))), default=None)
+                   key=lambda p: np.max(_magnitude(p.grad)), default=None)
         if best is None:
             return None
-        index = np.unravel_index(np.argmax(np.abs(np.nan_to_num(best.grad))), best.shape)
+        index = np.unravel_index(np.argmax(_magnitude(best.grad)), best.shape)
         self.before = Element(float(best.data[index]), 0.0, 0.0)
         return best, tuple(int(i) for i in index)
 
@@ -300,13 +304,13 @@ class _Recorder:
 
     def _alive(self, stage: str, k: int | None) -> dict[str, int]:
         n = min(self.acc.micro_batch, self.total) if k is None else self._piece(k).stop - self._piece(k).start
-        kinds = self.net.memory.by_kind(max(n, 1))
-        cleared = stage == "clear"
-        empty = self.acc.staged and self.norms["buffer"] == 0 and k == 1 and stage != "accumulate"
+        if n not in self.kinds:
+            self.kinds[n] = self.net.memory.by_kind(n)
+        before_first = ("forward", "loss", "backward") if self.acc.staged else ("forward", "loss")
         alive = {}
-        for kind, count in kinds.items():
+        for kind, count in self.kinds[n].items():
             if kind == "gradient_buffer":
-                wanted = not cleared and not empty and (stage not in ("forward", "loss") or k != 1)
+                wanted = stage != "clear" and not (k == 1 and stage in before_first)
             elif kind == "packed_weights":
                 wanted = k is not None
             else:
@@ -355,7 +359,7 @@ class _Recorder:
             p, index = self.followed
             followed = f"{p.name}[{', '.join(map(str, index))}]"
         try:
-            full_batch = net.memory.bytes(max(self.total, 1))
+            full_batch = net.memory.bytes(self.total)
         except ValueError:                                   # more bytes than can be counted
             full_batch = None
         window = {"samples": self.total, "micro_steps": self.steps, "micro_batch": acc.micro_batch, "reduction": acc.reduction, "staged": acc.staged,
@@ -368,7 +372,12 @@ class _Recorder:
 
 
 def _norm(*arrays: np.ndarray) -> float:
-    return math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in arrays))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in arrays))
+
+
+def _magnitude(a: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(a), np.abs(a), 0)
 
 
 def _range(a: np.ndarray) -> tuple[float, float]:
