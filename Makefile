@@ -33,7 +33,7 @@ $(VENV)/made: | tools
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/installed: $(VENV)/made pyproject.toml $(SOURCES) $(shell find python/gradaccum -name '*.py' -o -name '*.npz' -o -name '*.gz' -o -name '*.txt')
+$(VENV)/installed: $(VENV)/made pyproject.toml $(SOURCES) $(shell find python/gradaccum -name '*.py' -o -name '*.npz' -o -name '*.gz' -o -name '*.txt' -o -name '*.html')
 	@if [ ! -f $(VENV)/editable ]; then $(PIP) .; else $(MAKE) --no-print-directory build; fi
 	@touch $@
 

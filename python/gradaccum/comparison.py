@@ -258,7 +258,8 @@ class Comparison:
         micro = [1e6 * rows[i]["seconds_per_sample"] for i in ran]
         bars(speed, ran, micro)
         speed.set(xlabel="microseconds per sample (median)",
-                  title=f"Speed: {names[ran[int(np.argmin(micro))]]} is the fastest" + (f",\n{max(micro) / min(micro):.1f} times the slowest" if len(ran) > 1 else ""))
+                  title=f"Speed: {names[ran[int(np.argmin(micro))]]} is the fastest"
+                        + (f",\n{max(micro) / min(micro):.1f} times as fast as the slowest" if len(ran) > 1 else ""))
         kib = [(row["bytes"] or 0) / 1024 for row in rows]
         known = [i for i, row in enumerate(rows) if row["bytes"]]
         bars(memory, known, [kib[i] for i in known])
@@ -270,7 +271,7 @@ class Comparison:
         if self.memory_limit is not None:
             memory.axvline(self.memory_limit / 1024, color="crimson", linewidth=2)
             refused = [names[i] for i in self._refused]
-            title += f",\n{', '.join(refused)} does not fit (line: limit)" if refused else ",\nall fit the limit (line)"
+            title += f",\n{', '.join(refused)} {'does' if len(refused) == 1 else 'do'} not fit (line: limit)" if refused else ",\nall fit the limit (line)"
         memory.set(xlabel="KiB (hatched: refused)" if self._refused else "KiB", title=title)
         for i in ran:                                        # of equal batches the first ones wide, so that equal curves show below each other
             equal = [j for j in ran if rows[j]["effective_batch_size"] == rows[i]["effective_batch_size"]]

@@ -103,6 +103,7 @@ class Recording:
 
 def record(acc, x, y, weight=None, *, image_shape=None) -> Recording:
     """See ``Accumulator.record``."""
+    acc._need_optimizer("record")
     if acc.micro_step:
         raise StageError(f"record: the window already holds {acc.micro_step} micro-batches; flush it or clear(discard=True)")
     recorder = _Recorder(acc, x, y, image_shape)

@@ -8,7 +8,7 @@ STAGES = {
     "loss": ("Loss", "Tính mất mát"),
     "backward": ("Backward", "Lan truyền ngược"),
     "accumulate": ("Accumulate", "Cộng dồn"),
-    "normalize": ("Normalize", "Chia trung bình"),
+    "normalize": ("Normalize", "Chia lấy trung bình"),
     "clip": ("Clip", "Cắt gradient"),
     "update": ("Update", "Cập nhật"),
     "clear": ("Clear", "Xóa bộ đệm"),
@@ -84,11 +84,11 @@ EXPLANATIONS = {
     "clear.weight": (
         "No update: all targets are ignored or have weight 0, so there is nothing to divide by. The buffer is set to zero, and the weights stay as "
         "they were.",
-        "Không có cập nhật: mọi nhãn đều bị bỏ qua hoặc có trọng số mẫu bằng 0, nên không có gì để chia. Bộ đệm được xóa về 0, và các trọng số "
+        "Không cập nhật: mọi nhãn đều bị bỏ qua hoặc có trọng số mẫu bằng 0, nên không có gì để chia. Bộ đệm được xóa về 0, và các trọng số "
         "giữ nguyên như cũ."),
     "clear.finite": (
         "No update: the gradient has NaN or infinity. The buffer is set to zero, and the weights stay as they were.",
-        "Không có cập nhật: gradient có NaN hoặc vô cực. Bộ đệm được xóa về 0, và các trọng số giữ nguyên như cũ."),
+        "Không cập nhật: gradient có NaN hoặc vô cực. Bộ đệm được xóa về 0, và các trọng số giữ nguyên như cũ."),
 }
 
 PHRASES = {                                                  # (singular, plural) in English, one form in Vietnamese
@@ -140,7 +140,7 @@ PAGE = {
     "gone_next": ("Not needed any more: the next micro-batch takes this memory.", "Không còn cần nữa: micro-batch tiếp theo sẽ dùng lại vùng nhớ này."),
     "gone": ("Not needed any more.", "Không còn cần nữa."),
     "not_pictured": ("{n} more parameters have norms but no pictures here.", "Còn {n} tham số khác có chuẩn nhưng không có hình ở đây."),
-    "frozen": ("frozen", "cố định"),
+    "frozen": ("frozen", "đóng băng"),
     "scale": ("Colours (square-root scale)", "Thang màu (căn bậc hai)"),
     "scale_window": ("same for the whole window", "chung cho cả cửa sổ"),
     "scale_own": ("own for each picture", "riêng cho từng hình"),
@@ -159,8 +159,8 @@ PAGE = {
     "loss_sum": ("loss sum", "tổng mất mát"),
     "weight_sum": ("weight sum", "tổng trọng số mẫu"),
     "buffer_norm": ("buffer norm", "chuẩn bộ đệm"),
-    "made_with": ("Recorded with gradaccum {version}. This page works without a network.",
-                  "Ghi lại bằng gradaccum {version}. Trang này chạy không cần mạng."),
+    "made_with": ("Recorded with gradaccum {version}. This page works offline.",
+                  "Ghi lại bằng gradaccum {version}. Trang này dùng được khi không có Internet."),
     "kind.parameters": ("parameters", "tham số"),
     "kind.gradient_buffer": ("gradient buffer", "bộ đệm gradient"),
     "kind.micro_batch_gradient": ("gradient of the micro-batch", "gradient của micro-batch"),
@@ -169,7 +169,7 @@ PAGE = {
     "kind.activation_gradients": ("activation gradients", "gradient của kích hoạt"),
     "kind.layer_state": ("layer state", "trạng thái của tầng"),
     "kind.packed_weights": ("packed weights", "trọng số đã sắp xếp lại"),
-    "kind.workspace": ("workspace", "vùng làm việc"),
+    "kind.workspace": ("workspace", "vùng nhớ tạm"),
     "kind.ema": ("moving average", "trung bình trượt"),
 }
 
