@@ -172,6 +172,8 @@ def test_inputs_that_are_images_are_shown_as_images(recording):
     x, y, *_ = digits()
     assert np.array_equal(picture.pixels[0], np.rint(255 * x[0].astype("float64").reshape(8, 8)).astype("uint8"))
     assert recording.events[0]["targets"] == y[:32].tolist()
+    ignored = digits_net().record(x[:2], [-100, 3]).events[0]
+    assert ignored["targets"] == [None, 3] and len(ignored["predicted"]) == 2
     table = by_hand()[1].events[0]["pictures"]["x"]
     assert table.kind == "signed"
 
@@ -390,6 +392,23 @@ def test_a_window_of_nan_is_recorded_as_skipped(policy):
     assert r.update.skipped and r.events[-1]["explanation"]["en"].startswith("No update: the gradient has NaN")
     assert net.parameters()["0.weight"].data.tolist() == [[0.0]] and "NaN" not in r.to_json().replace("has NaN", "").replace("is NaN", "").replace(
         "có NaN", "").replace("là NaN", "")
+
+
+def test_ctrl_c_after_the_update_leaves_an_empty_window(monkeypatch):
+    net = hand_net()
+    acc = ga.Accumulator(net, optim.SGD(net, lr=1.0))
+    monkeypatch.setattr(optim.SGD, "step", lambda self, step=optim.SGD.step: (step(self), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        acc.record([[3.0]], below(1))
+    monkeypatch.undo()
+    assert net.parameters()["0.weight"].data.tolist() == [[-3.0]] and acc.updates == 1
+    acc.update([[1.0]], below(1))
+    assert net.parameters()["0.weight"].data.tolist() == [[-4.0]]
+
+
+def test_without_an_optimizer_there_is_nothing_to_record():
+    with pytest.raises(ValueError, match="record: this Accumulator was made without an optimizer"):
+        ga.Accumulator(hand_net()).record([[1.0]], below(1))
 
 
 def test_nan_that_raises_leaves_the_window_empty():

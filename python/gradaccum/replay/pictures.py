@@ -56,7 +56,7 @@ def pixel_count(shape: tuple[int, ...], side: int) -> int:
 
 def signed(a: np.ndarray, side: int) -> Picture:
     """A picture of at most ``side`` x ``side`` pixels of an array of any shape."""
-    small = _shrink(flatten(a).astype(np.float64), side)
+    small = _shrink(flatten(a), side).astype(np.float64)
     finite = np.isfinite(small)
     magnitude = np.abs(np.where(finite, small, 0))
     scale = float(magnitude.max(initial=0.0))
@@ -82,5 +82,5 @@ def _shrink(a: np.ndarray, side: int) -> np.ndarray:
         if n > side:
             edges = np.arange(side + 1) * n // side
             with np.errstate(invalid="ignore", over="ignore"):
-                a = np.add.reduceat(a, edges[:-1], axis=axis) / np.diff(edges).reshape((-1, 1) if axis == 0 else (1, -1))
+                a = np.add.reduceat(a, edges[:-1], axis=axis, dtype=np.float64) / np.diff(edges).reshape((-1, 1) if axis == 0 else (1, -1))
     return a

@@ -35,7 +35,7 @@ class Recording:
             numbers), "norms" ({name: norm} of each parameter, ``name.grad``, in a staged window ``name.buffer``, and "grads",
             "buffer", "output"), "pictures" ({name: Picture}, the same names, inputs by theirs and ``name.change`` for what the update did),
             "bytes" ({kind: bytes} that hold numbers still needed), "formula" ([(with names, with numbers), ...]), "title" and
-            "explanation" ({"en": text, "vi": text}), "predicted" and "targets" (classes of the pictured samples, after forward).
+            "explanation" ({"en": text, "vi": text}), "predicted" and "targets" (classes of the pictured images, from forward to backward; None is ignored).
         update: the window's record.
         window: samples, micro_steps, micro_batch, reduction, staged, optimizer, followed (the element in the formulas).
         memory: reserved ({kind: bytes}), limit (bytes or None), full_batch (bytes of the same window as one micro-batch).
@@ -113,8 +113,9 @@ def record(acc, x, y, weight=None, *, image_shape=None) -> Recording:
         for event in acc.stages(x, y, weight):
             recorder.take(event)
     except BaseException:
-        if recorder.events and acc.updates == before["counters"]["updates"]:
+        if recorder.events:
             acc.clear(discard=True)
+        if recorder.events and acc.updates == before["counters"]["updates"]:
             c = before["counters"]
             acc._core.set_state("clear", (0,) * 4, (0.0,) * 4 + (False,),
                                 (c["micro_steps"], c["updates"], c["samples"], c["elements"], c["weight"]))
@@ -147,6 +148,7 @@ class _Recorder:
         half = PARAMETERS // 2
         self.pictured = set(names if len(names) <= PARAMETERS else names[:half] + names[-half:])
         self.side = self._side([parameters[name].shape for name in names if name in self.pictured])
+        self.row_side = max(self.side, 16)                   # of outputs and inputs, which each micro-batch has once
         self.image_side, self.shown = self._image_side()
         self.followed = None                                 # (parameter, index)
         self.norms: dict[str, float] = {}
@@ -186,16 +188,14 @@ class _Recorder:
         parts = {"activations": "output", "acc.loss_sum": None, "acc.weight_sum": None}
         for what in event.changed:
             self._look(parts.get(what, what), k)
-        if event.stage in ("forward", "loss", "backward") and k:
-            names = ("output", *self.inputs)
-        else:
-            names = ()
+        alive = k is not None and event.stage != "accumulate"    # the activations
+        passing = {"output", *self.inputs}
         after = self._element()
         row = {
             "stage": event.stage, "micro_step": k, "changed": list(event.changed), "values": dict(event.values),
             "loss_sum": acc.loss_sum, "weight_sum": acc.weight_sum, "samples": acc._core.sums()[3],
-            "norms": {n: v for n, v in self.norms.items() if n != "output" or names},
-            "pictures": {n: p for n, p in self.pictures.items() if n in names or n not in ("output", *self.inputs)},
+            "norms": {n: v for n, v in self.norms.items() if n != "output" or alive},
+            "pictures": {n: p for n, p in self.pictures.items() if alive or n not in passing},
             "bytes": self._alive(event.stage, k),
             "title": dict(zip(LANGUAGES, STAGES[event.stage])),
         }
@@ -221,14 +221,14 @@ class _Recorder:
         if what == "output":
             output = net._prediction()
             self.norms["output"] = _norm(output)
-            self.pictures["output"] = signed(output, SIDE if self.side == SIDE else max(self.side, 16))
+            self.pictures["output"] = signed(output, self.row_side)
             for name, a in self.inputs.items():
                 part = a[self._piece(k)]
                 if shape := self.images[name]:
                     low, high = self.ranges[name]
                     self.pictures[name] = images(part[:self.shown].reshape(-1, *shape), low, high, self.image_side)
                 else:
-                    self.pictures[name] = signed(part.reshape(len(part), -1), SIDE if self.side == SIDE else max(self.side, 16))
+                    self.pictures[name] = signed(part.reshape(len(part), -1), self.row_side)
             return
         if what in ("net.grads", "acc.buffer"):
             end = ".grad" if what == "net.grads" else ".buffer"
@@ -300,8 +300,9 @@ class _Recorder:
         output = self.net._prediction()
         if self.net._loss.kind != "cross_entropy_loss" or output.ndim != 2 or not any(self.images.values()):
             return {}
-        part = self._piece(k)
-        return {"predicted": output[:self.shown].argmax(axis=1).tolist(), "targets": self.y[part][:self.shown].astype(int).tolist()}
+        targets = self.y[self._piece(k)][:self.shown].astype(int).tolist()
+        ignored = self.net._loss.ignore_index
+        return {"predicted": output[:self.shown].argmax(axis=1).tolist(), "targets": [None if t == ignored else t for t in targets]}
 
     def _alive(self, stage: str, k: int | None) -> dict[str, int]:
         n = min(self.acc.micro_batch, self.total) if k is None else self._piece(k).stop - self._piece(k).start
@@ -373,8 +374,9 @@ class _Recorder:
 
 
 def _norm(*arrays: np.ndarray) -> float:
+    """In float64, without a copy of the arrays."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in arrays))
+        return math.sqrt(sum(float(np.einsum(a, [*range(a.ndim)], a, [*range(a.ndim)], [], dtype=np.float64)) for a in arrays))
 
 
 def _magnitude(a: np.ndarray) -> np.ndarray:
