@@ -270,6 +270,10 @@ ga_status ga_window_finish(ga_window *window, ga_update *update);
  * for each piece's sums. */
 ga_status ga_window_update(ga_window *window, const ga_batch *batch, int64_t piece, double *losses, double *weights,
                            ga_update *update);
+/* Window after window of `samples` samples of the batch (the last may be short). lr: NULL, or the learning rate of all groups for each
+ * update, counted without skipped windows. updates: a record a window; *done of them were made, also after an error, which undoes only its own window. */
+ga_status ga_window_update_many(ga_window *window, const ga_batch *batch, int64_t samples, int64_t piece, const double *lr, ga_update *updates,
+                                double *losses, double *weights, int64_t *done);
 
 /* Inside the window: */
 int64_t ga_window_micro_step(const ga_window *window);

@@ -467,6 +467,31 @@ ga_status ga_window_update(ga_window *window, const ga_batch *batch, int64_t pie
     return status;
 }
 
+ga_status ga_window_update_many(ga_window *window, const ga_batch *batch, int64_t samples, int64_t piece, const double *lr, ga_update *updates,
+                                double *losses, double *weights, int64_t *done)
+{
+    *done = 0;
+    if (samples < 1 || piece < 1)
+        return ga_fail(GA_EVALUE, "update_many: windows of %lld samples in pieces of %lld, expected at least 1", (long long)samples, (long long)piece);
+    ga_status status = attached(window);
+    int64_t at = 0, start = window->counters.updates;
+    for (int64_t first = 0; first < batch->samples && !status; first += samples) {
+        ga_batch part;
+        int64_t n = batch->samples - first < samples ? batch->samples - first : samples;
+        ga_batch_piece(window->net, batch, first, n, &part);
+        for (int g = 0; lr && window->optimizer && g < window->optimizer->n_groups && !status; g++) {
+            ga_hyper hyper = window->optimizer->hyper[g];
+            hyper.lr = lr[window->counters.updates - start];
+            status = ga_optimizer_set(window->optimizer, g, &hyper);
+        }
+        if (!status)
+            status = ga_window_update(window, &part, piece, losses ? losses + at : NULL, weights ? weights + at : NULL, &updates[*done]);
+        at += (n + piece - 1) / piece;
+        *done += !status;
+    }
+    return status;
+}
+
 /* ---- queries and state ---- */
 
 int64_t ga_window_micro_step(const ga_window *window) { return window->micro_step; }

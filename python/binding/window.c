@@ -411,6 +411,68 @@ done:
     return result;
 }
 
+/* update_many(inputs, target, weight, samples, piece, lr or None) -> (records, losses, weights, done, error or None): records as an array
+ * of (windows, 9) float64: loss_sum, weight, grad_norm, grad_norm_clipped, samples, elements, micro_steps, clipped, skipped */
+static PyObject *window_update_many(PyObject *object, PyObject *args)
+{
+    WindowObject *self = (WindowObject *)object;
+    PyObject *inputs, *target, *weight, *lr_object, *losses = NULL, *weights = NULL, *records = NULL, *lr = NULL, *result = NULL;
+    long long samples, piece;
+    int64_t done = 0;
+    Batch b = {0};
+    ga_update *updates = NULL;
+    ga_status status = GA_OK;
+    if (!PyArg_ParseTuple(args, "OOOLLO", &inputs, &target, &weight, &samples, &piece, &lr_object) || batch_inputs(&b, self->net, inputs)
+        || batch_target(&b, self->net, target, weight))
+        goto done;
+    int64_t n = b.batch.samples, windows = samples > 0 ? (n + samples - 1) / samples : 0;
+    int64_t whole = piece > 0 ? (samples + piece - 1) / piece : 0;
+    npy_intp pieces = windows ? (npy_intp)((windows - 1) * whole + (piece > 0 ? (n - (windows - 1) * samples + piece - 1) / piece : 0)) : 0;
+    npy_intp shape[2] = {(npy_intp)windows, 9};
+    losses = PyArray_ZEROS(1, &pieces, NPY_FLOAT64, 0);
+    weights = PyArray_ZEROS(1, &pieces, NPY_FLOAT64, 0);
+    records = PyArray_ZEROS(2, shape, NPY_FLOAT64, 0);
+    updates = PyMem_Calloc((size_t)windows + 1, sizeof *updates);
+    if (lr_object != Py_None) {
+        lr = PyArray_FROMANY(lr_object, NPY_FLOAT64, 1, 1, NPY_ARRAY_CARRAY_RO);
+        if (lr && PyArray_SIZE((PyArrayObject *)lr) != windows) {
+            PyErr_Format(PyExc_ValueError, "update_many: %zd learning rates for %lld windows", PyArray_SIZE((PyArrayObject *)lr), (long long)windows);
+            goto done;
+        }
+    }
+    if (!losses || !weights || !records || !updates || (lr_object != Py_None && !lr) || enter(self->net))
+        goto done;
+    const double *rates = lr ? PyArray_DATA((PyArrayObject *)lr) : NULL;
+    Py_BEGIN_ALLOW_THREADS status = ga_window_update_many(self->window, &b.batch, samples, piece, rates, updates,
+                                                          PyArray_DATA((PyArrayObject *)losses), PyArray_DATA((PyArrayObject *)weights), &done);
+    Py_END_ALLOW_THREADS leave(self->net);
+    double *row = PyArray_DATA((PyArrayObject *)records);
+    for (int64_t i = 0; i < done; i++, row += 9) {
+        const ga_update *u = &updates[i];
+        const double values[9] = {u->loss_sum, u->weight, u->grad_norm, u->grad_norm_clipped, (double)u->samples, (double)u->elements,
+                                  (double)u->micro_steps, u->clipped, (double)u->skipped};
+        memcpy(row, values, sizeof values);
+    }
+    PyObject *error = NULL;
+    if (status) {
+        PyObject *type, *traceback;
+        raise_status(status, self->net);
+        PyErr_Fetch(&type, &error, &traceback);
+        PyErr_NormalizeException(&type, &error, &traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+    }
+    result = Py_BuildValue("OOOLN", records, losses, weights, (long long)done, error ? error : Py_NewRef(Py_None));
+done:
+    Py_XDECREF(losses);
+    Py_XDECREF(weights);
+    Py_XDECREF(records);
+    Py_XDECREF(lr);
+    PyMem_Free(updates);
+    batch_free(&b);
+    return result;
+}
+
 /* sums() -> (micro_step, loss_sum, weight_sum, samples) of the open window */
 static PyObject *window_sums(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -475,6 +537,7 @@ static PyMethodDef window_methods[] = {
     {"add", window_add, METH_VARARGS, "add(inputs, target, weight) -> (loss_sum, weight, samples, rejected)"},
     {"finish", window_finish, METH_NOARGS, "finish() -> record"},
     {"update", window_update, METH_VARARGS, "update(inputs, target, weight, piece, limit) -> (record, losses, weights)"},
+    {"update_many", window_update_many, METH_VARARGS, "update_many(inputs, target, weight, samples, piece, lr) -> (records, losses, weights, done, error)"},
     {"sums", window_sums, METH_NOARGS, "sums() -> (micro_step, loss_sum, weight_sum, samples)"},
     {"get_state", window_get_state, METH_NOARGS, "get_state() -> dict"},
     {"set_state", window_set_state, METH_VARARGS, "set_state(stage, (micro_step, samples, elements, rejected), (loss_sum, weight_sum, "

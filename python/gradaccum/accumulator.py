@@ -14,7 +14,7 @@ import warnings
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Callable, Iterator
+from typing import TYPE_CHECKING, Callable, Iterator
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ._checks import choice, whole
 from ._core import StageError
 from .network import Network
 from .optim import Optimizer
+
+if TYPE_CHECKING:
+    from .many import Updates
 
 REDUCTIONS = {"mean": 0, "mean_of_means": 1, "sum": 2}
 BUFFERS = {"float64": 1, "compensated": 2, "bfloat16": 3, "float16": 4}
@@ -330,6 +333,60 @@ class Accumulator:
         self._micro_losses = []
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._record(raw, (losses / weights).tolist())
+
+    def update_many(self, x, y, batch_size: int | None = None, weight=None) -> "Updates | list[Update]":
+        """Window after window over arrays that are in memory, in order, in one C call: what calls of ``update`` would do, without Python between.
+
+        Args:
+            x, y, weight: as for ``update``; shuffled before, if they should be.
+            batch_size: samples of a window, the last may be short; by default effective_batch_size, or accumulation_steps * micro_batch.
+
+        Returns:
+            A sequence of one record a window.
+
+        Raises:
+            As ``update``; the windows before the one that failed stay applied, and ``last_update`` is the last of them.
+        """
+        from .many import Updates, window_size
+
+        self._need_optimizer("update_many")
+        if callable(self._accumulation_steps) and batch_size is None:
+            raise ValueError("update_many: accumulation_steps is a function of updates, so windows differ; give batch_size, or call update for each")
+        size, first = window_size(self, batch_size), self.updates
+        limit = self.accumulation_steps
+        if limit is not None and -(-min(size, len(y)) // self.micro_batch) > limit:
+            raise ValueError(f"update_many: windows of {size} samples are {-(-size // self.micro_batch)} micro-batches of {self.micro_batch}, but "
+                             f"accumulation_steps is {limit}")
+        if self._works_between_windows():
+            part = lambda a, i: a if a is None else {k: v[i:i + size] for k, v in a.items()} if isinstance(a, dict) else a[i:i + size]  # noqa: E731
+            return [self.update(part(x, i), y[i:i + size], part(weight, i)) for i in range(0, len(y), size)]
+        windows, rates = -(-len(y) // size), None
+        if self.schedule is not None:
+            rates = np.array([self.schedule(first + i) for i in range(windows)], dtype=np.float64)
+            if not (np.isfinite(rates).all() and (rates >= 0).all()):
+                raise ValueError(f"schedule: learning rates {rates.min()} to {rates.max()} for updates {first} to {first + windows - 1}: expected finite "
+                                 "numbers, not negative")
+        self.net._before()
+        self._started = time.perf_counter()
+        rows, losses, weights, done, error = self._core.update_many(self.net._as_inputs(x), y, weight, size, self.micro_batch, rates)
+        rows, self._micro_losses = rows[:done], []
+        before = np.cumsum(np.concatenate([[0], rows[:-1, 8] == 0])).astype(int) if done else np.zeros(0, int)
+        used = np.full(done, self.optimizer.lr) if rates is None else rates[before]
+        if rates is not None and done:
+            for group in self.optimizer.groups:
+                group["lr"] = float(used[-1])
+        updates = Updates(rows, losses, weights, first, used, time.perf_counter() - self._started)
+        if done:
+            if rows[:, 6].max() > 1:
+                self._warn_of_batch_statistics()
+            self.last_update = updates[-1]
+        if error is not None:
+            raise error
+        return updates
+
+    def _works_between_windows(self) -> bool:
+        """Whether something must run in Python between two windows."""
+        return False
 
     def _limit(self, call: str, y) -> int | None:
         """Micro-batches that a window may have at most."""
