@@ -1,95 +1,169 @@
-"""One window of 128 samples through a 64-128-10 net: ours in one C call against NumPy written by hand, as K x (128 / K).
+"""gradaccum and its peers side by side: one window of training at every micro-batch size.
 
-Both run in turns in one process, the medians are compared, and the losses of the first 20 updates must agree before a time counts.
-Where OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are set, the run starts again without them, since they slow NumPy's products.
+Each lane (a framework in one of its ways of working) is a process. They take turns, A B C A B C, so that a busy minute hits all of them.
+Before a time counts, the losses of the first updates must agree to 1e-3 with ours. Medians, spread, ratio to the best peer, and the
+fraction of the machine's multiply-add peak, measured in the same run.
 
-    python benchmarks/run.py [--rounds N]
+    python benchmarks/run.py [--models small,mlp] [--micro-batches 8,32] [--threads 2] [--rounds 7] [--out results]
+
+Peers that are not installed are left out (pip install 'gradaccum[bench]' brings them). OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE, where set, are
+unset for all lanes alike: they would slow NumPy and PyTorch.
 """
 import argparse
+import importlib.util
+import json
 import os
+import platform
+import shutil
 import statistics
+import subprocess
 import sys
-import time
+import tempfile
+from pathlib import Path
 
-VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-if any(v in os.environ for v in VARIABLES):
-    os.execve(sys.executable, [sys.executable, *sys.argv], {k: v for k, v in os.environ.items() if k not in VARIABLES})
+from models import MODELS, flops
 
-import numpy as np  # noqa: E402
-
-import gradaccum as ga  # noqa: E402
-from gradaccum import nn, optim  # noqa: E402
-
-
-class ByHand:
-    """The same training step in NumPy, float32, with accumulation and AdamW."""
-
-    def __init__(self, parameters, micro_batch):
-        self.p = [parameters[k].copy() for k in ("0.weight", "0.bias", "2.weight", "2.bias")]
-        self.m, self.v = [np.zeros_like(p) for p in self.p], [np.zeros_like(p) for p in self.p]
-        self.micro_batch, self.t = micro_batch, 0
-
-    def update(self, x, y):
-        w1, b1, w2, b2 = self.p
-        grads = [np.zeros_like(p) for p in self.p]
-        loss = 0.0
-        for i in range(0, len(x), self.micro_batch):
-            a, t = x[i:i + self.micro_batch], y[i:i + self.micro_batch]
-            h = np.maximum(a @ w1.T + b1, 0)
-            z = h @ w2.T + b2
-            z -= z.max(axis=1, keepdims=True)
-            e = np.exp(z)
-            total = e.sum(axis=1, keepdims=True)
-            rows = np.arange(len(t))
-            loss += float((np.log(total[:, 0]) - z[rows, t]).sum())
-            d = e / total
-            d[rows, t] -= 1
-            grads[2] += d.T @ h
-            grads[3] += d.sum(axis=0)
-            d = (d @ w2) * (h > 0)
-            grads[0] += d.T @ a
-            grads[1] += d.sum(axis=0)
-        self.t += 1
-        c1, c2 = 1 - 0.9**self.t, np.sqrt(1 - 0.999**self.t)
-        for p, g, m, v in zip(self.p, grads, self.m, self.v):
-            g /= len(x)
-            p *= 1 - 1e-3 * 0.01
-            m += 0.1 * (g - m)
-            v += 0.001 * (g * g - v)
-            p -= 1e-3 / c1 * m / (np.sqrt(v) / c2 + 1e-8)
-        return loss / len(x)
+HERE = Path(__file__).parent
+LANES = [("gradaccum", "native"), ("torch", "user"), ("torch", "tuned"), ("torch", "compile"), ("jax", "scan"), ("jax", "loop"), ("jax", "unroll"),
+         ("numpy", "hand")]
+# glibc keeps freed memory and uses huge pages; PyTorch too. Without, fresh memory for each operation costs the peers up to ten times.
+KEEP_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1",
+               "THP_MEM_ALLOC_ENABLE": "1"}
 
 
-def make(k):
-    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    net = ga.plan(model, input_shape=(64,), loss=nn.CrossEntropyLoss(), micro_batch=128 // k)
-    return ga.Accumulator(net, optim.AdamW(net, lr=1e-3, weight_decay=0.01)), ByHand(net.state_dict(), 128 // k)
+def wanted(lane: str, variant: str, model: str, micro_batch: int) -> bool:
+    """Leaves out what cannot run, and what would only repeat another lane."""
+    kind, steps = MODELS[model]["kind"], MODELS[model]["window"] // micro_batch
+    if importlib.util.find_spec(lane) is None:
+        return False
+    if lane == "numpy":
+        return kind == "mlp"
+    if variant == "compile":
+        return shutil.which("g++") is not None and model != "gpt2-124m"
+    if lane == "jax" and kind in ("cnn", "resnet"):
+        return variant == ("loop" if steps > 1 else "scan")
+    if lane == "jax":
+        return variant == "scan" or (variant == "unroll" and 1 < steps <= 16 and kind == "mlp")
+    return True
+
+
+class Lane:
+    def __init__(self, lane, variant, model, micro_batch, threads):
+        self.name, self.times, self.error = f"{lane} {variant}", [], None
+        env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+        if lane in ("torch", "jax") and variant != "user":
+            env |= KEEP_MEMORY
+        command = [sys.executable, str(HERE / "worker.py"), lane, variant, model, str(micro_batch), str(threads), "20"]
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.about = self.read()
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self.error = self.process.stderr.read().strip().splitlines()[-1:]
+        return None
+
+    def time(self, seconds: float) -> None:
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        self.times += self.read() or []
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+def peaks(threads: int) -> list[float]:
+    """GFLOP/s of one thread, and of all; nothing without a C compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([compiler, "-O2", "-march=native", "-pthread", str(HERE / "peak.c"), "-o", f"{folder}/peak"], check=True)
+        return [float(line) for line in subprocess.run([f"{folder}/peak", str(threads)], capture_output=True, text=True, check=True).stdout.split()]
+
+
+def cell(model: str, micro_batch: int, options) -> list[dict]:
+    """All lanes on one model at one micro-batch size."""
+    lanes = [Lane(lane, variant, model, micro_batch, options.threads) for lane, variant in LANES
+             if wanted(lane, variant, model, micro_batch) and (not options.lanes or f"{lane} {variant}" in options.lanes.split(","))]
+    reference = next((lane.about["losses"] for lane in lanes if lane.error is None), [])
+    for lane in lanes:
+        if lane.error is None:
+            worst = max(abs(a - b) / max(abs(b), 1e-3) for a, b in zip(lane.about["losses"], reference))
+            if worst > 1e-3:
+                lane.error = [f"its losses differ by {worst:.1e}: its time means nothing"]
+    for _ in range(options.rounds):
+        for lane in lanes:
+            if lane.error is None:
+                lane.time(options.seconds)
+    rows, work = [], MODELS[model]["window"] * flops(model)
+    for lane in lanes:
+        lane.close()
+        row = {"model": model, "micro_batch": micro_batch, "steps": MODELS[model]["window"] // micro_batch, "threads": options.threads, "lane": lane.name}
+        if lane.error is not None:
+            rows.append(row | {"error": " ".join(lane.error)})
+            print(f"{model} {micro_batch}: {lane.name}: {rows[-1]['error']}", file=sys.stderr)
+            continue
+        times = sorted(lane.times)
+        tenth = lambda k: times[min(len(times) - 1, len(times) * k // 10)]  # noqa: E731
+        median = statistics.median(times)
+        rows.append(row | {"updates": len(times), "seconds": median, "p10": tenth(1), "p90": tenth(9), "samples_per_second": MODELS[model]["window"] / median,
+                           "gflops": work / median * 1e-9, "checked": len(lane.about.pop("losses"))} | {"about": lane.about})
+    return rows
+
+
+def best_peer(rows: list[dict]) -> dict | None:
+    peers = [r for r in rows if "seconds" in r and not r["lane"].startswith("gradaccum")]
+    return min(peers, key=lambda r: r["seconds"], default=None)
+
+
+def markdown(results: list[list[dict]], peak: float | None, head: str) -> str:
+    lines = [head, "", "| model | micro-batch x steps | gradaccum, ms an update | samples/s | spread | of peak | best peer | its ms | ratio |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for rows in results:
+        ours, peer = next((r for r in rows if r["lane"].startswith("gradaccum") and "seconds" in r), None), best_peer(rows)
+        if ours is None:
+            continue
+        spread = (ours["p90"] - ours["p10"]) / ours["seconds"]
+        cells = [ours["model"], f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.4g}", f"{100 * spread:.0f} %",
+                 f"{ours['gflops'] / peak:.2f}" if peak else ""]
+        cells += [peer["lane"], f"{1e3 * peer['seconds']:.4g}", f"**{peer['seconds'] / ours['seconds']:.2f}**"] if peer else ["none", "", ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=40)
-    rounds = parser.parse_args().rounds
-    info = ga.info()
-    print(", ".join(f"{k} {v}" for k, v in info.items()))
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(128, 64)).astype("float32"), rng.integers(0, 10, 128)
-    print("| K x micro-batch | gradaccum, us a window | NumPy by hand, us | NumPy / gradaccum |\n| --- | --- | --- | --- |")
-    for k in (1, 4, 16, 128):
-        acc, hand = make(k)
-        for step in range(20):
-            a, b = acc.update(x, y).loss, hand.update(x, y)
-            if abs(a - b) > 1e-4 * abs(b):
-                raise SystemExit(f"K = {k}, update {step + 1}: the losses differ, {a} and {b}; the times would mean nothing")
-        times = {"ours": [], "hand": []}
-        for _ in range(rounds):
-            for name, call, repeat in (("ours", acc.update, 20), ("hand", hand.update, 5)):
-                start = time.perf_counter()
-                for _ in range(repeat):
-                    call(x, y)
-                times[name].append((time.perf_counter() - start) / repeat * 1e6)
-        ours, theirs = statistics.median(times["ours"]), statistics.median(times["hand"])
-        print(f"| {k} x {128 // k} | {ours:.0f} | {theirs:.0f} | {theirs / ours:.1f} |", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="small,mlp", help=f"of {', '.join(MODELS)}; or all")
+    parser.add_argument("--micro-batches", default="", help="only these sizes")
+    parser.add_argument("--lanes", default="", help='only these, for example "gradaccum native,torch tuned"')
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of one turn of a lane")
+    parser.add_argument("--out", default="", help="writes <out>.json and <out>.md")
+    options = parser.parse_args()
+    peak = peaks(options.threads)
+    machine = f"{platform.machine()}, {options.threads} threads, multiply-add peak {peak[-1]:.0f} GFLOP/s" if peak else f"{platform.machine()}, {options.threads} threads"
+    results = []
+    for model in MODELS if options.models == "all" else options.models.split(","):
+        for micro_batch in MODELS[model]["micro_batches"]:
+            if options.micro_batches and str(micro_batch) not in options.micro_batches.split(","):
+                continue
+            results.append(cell(model, micro_batch, options))
+            ours, peer = next((r for r in results[-1] if r["lane"].startswith("gradaccum") and "seconds" in r), None), best_peer(results[-1])
+            if ours:
+                against = f", {peer['seconds'] / ours['seconds']:.2f} times {peer['lane']}" if peer else ""
+                print(f"{model:<14} {micro_batch:>5}: {1e3 * ours['seconds']:9.3f} ms, {ours['samples_per_second']:12,.0f} samples/s{against}", flush=True)
+    versions = sorted({f"{r['lane'].split()[0]} {r['about']['version']}" for rows in results for r in rows if "about" in r})
+    text = markdown(results, peak[-1] if peak else None, f"{machine}; {', '.join(versions)}. Medians of {options.rounds} turns; a turn is {options.seconds} s.")
+    print("\n" + text)
+    if options.out:
+        Path(f"{options.out}.json").write_text(json.dumps({"machine": machine, "peaks": peak, "cells": results}, indent=1))
+        Path(f"{options.out}.md").write_text(text)
 
 
 if __name__ == "__main__":
