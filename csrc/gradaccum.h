@@ -287,4 +287,13 @@ typedef struct {
 } ga_window_state;
 void ga_window_get_state(const ga_window *window, ga_window_state *state);
 ga_status ga_window_set_state(ga_window *window, const ga_window_state *state);
+
+/* Squared norms for the gradient noise scale (McCandlish et al. 2018, arXiv:1812.06162), off unless measured. The part V of a
+ * micro-batch in the window's sum of gradients has E|V|^2 = mean^2 |G|^2 + noise tr S: mean = sum of w_j and noise = sum of w_j^2
+ * over its samples, of loss weight w_j (both divided by the weight, and its square, for the mean of means). In a staged window `small`
+ * is the sum of |V|^2 over all micro-batches; else it is that of the first alone, read from the buffer. Micro-batches without weight
+ * and rejected ones are not there. Of the open window, or of the last one. */
+typedef struct { int64_t micro_steps; double small, small_mean_squares, small_noise, mean, noise; } ga_noise;
+ga_status ga_window_measure(ga_window *window, int on);          /* only while it is empty */
+ga_noise *ga_window_noise(ga_window *window);
 #endif

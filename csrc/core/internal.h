@@ -102,7 +102,8 @@ struct ga_window {
     char *buffer, *compensation, *ema;
     int64_t micro_step, samples, elements, rejected;
     double loss_sum, weight_sum, grad_norm, grad_norm_clipped;
-    int clipped;
+    int clipped, measure;
+    ga_noise noise;
     ga_counters counters;
 };
 

@@ -146,6 +146,56 @@ static int gradients_finite(const ga_net *net)
     return isfinite(net->compute->norm_squares(net->param_count, net->block[GA_GRADIENTS], 1));
 }
 
+/* Square of the norm of the gradients so far, as if the chains of shared parameters were folded. */
+static double folded_squares(const ga_net *net, double divide)
+{
+    const char *g = net->block[GA_GRADIENTS], *chains = g + net->param_count * net->compute->real_bytes;
+    int64_t real = net->compute->real_bytes;
+    double sum = 0, piece[64];
+    const int64_t room = (int64_t)sizeof piece / real;
+    for (int p = 0; p < net->n_params; p++) {
+        const ga_param *param = &net->param[p];
+        int chained = 0;
+        for (int i = 0; i < net->n_chains; i++)
+            chained |= net->chain[i].param == p && !net->plan.options.fold_ties;
+        int64_t step = chained ? room : param->count;
+        for (int64_t from = 0; from < param->count && !param->frozen; from += step) {
+            int64_t n = param->count - from < step ? param->count - from : step;
+            const char *at = g + (param->offset + from) * real;
+            if (chained) {
+                memcpy(piece, at, (size_t)(n * real));
+                for (int i = 0; i < net->n_chains; i++)
+                    if (net->chain[i].param == p)
+                        net->compute->add(n, piece, chains + (net->chain[i].offset + from) * real);
+            }
+            sum += net->compute->norm_squares(n, chained ? (const char *)piece : at, divide);
+        }
+    }
+    return sum;
+}
+
+/* What the noise scale needs of the micro-batch at hand. In an unstaged window only the first can be seen: it is alone in the buffer. */
+static void measure(ga_window *window, const ga_node *loss)
+{
+    const ga_net *net = window->net;
+    ga_noise *n = &window->noise;
+    double weight = net->weight, squares = 0;
+    if (!(weight > 0))
+        return;
+    for (int64_t i = 0; i < net->pass.samples; i++)
+        squares += loss->loss_weight[i] * loss->loss_weight[i];
+    double own = window->options.reduction == GA_MEAN_OF_MEANS ? weight : 1;    /* backward has divided by it */
+    double mean = weight / own, noise = squares / (own * own);
+    if (window->options.staged || !n->micro_steps) {
+        n->small += folded_squares(net, window->options.loss_scale);
+        n->small_mean_squares += mean * mean;
+        n->small_noise += noise;
+    }
+    n->mean += mean;
+    n->noise += noise;
+    n->micro_steps++;
+}
+
 /* Takes what backward added into the window, as `micro_steps` micro-batches. */
 static ga_status accumulate(ga_window *window, int64_t micro_steps, int *rejected)
 {
@@ -158,7 +208,11 @@ static ga_status accumulate(ga_window *window, int64_t micro_steps, int *rejecte
     const ga_node *loss = net->node[net->loss_node];
     int keep = window->options.on_nonfinite != GA_NONFINITE_SKIP_MICRO_BATCH
                || (isfinite(net->loss_sum) && gradients_finite(net));
+    if (!window->micro_step)
+        window->noise = (ga_noise){0};
     if (keep) {
+        if (window->measure)
+            measure(window, loss);
         if (window->options.staged)
             net->compute->buffer_add(window->options.buffer, net->param_count, window->buffer, window->compensation,
                                      net->block[GA_GRADIENTS]);
@@ -535,3 +589,16 @@ ga_status ga_window_set_state(ga_window *window, const ga_window_state *s)
     window->net->torn = 0;
     return GA_OK;
 }
+
+ga_status ga_window_measure(ga_window *window, int on)
+{
+    ga_status status = attached(window);
+    if (status)
+        return status;
+    if (window->micro_step || window->net->stage != GA_STAGE_CLEAR)
+        return ga_fail(GA_ESTAGE, "the noise scale is measured from an empty window on");
+    window->measure = on;
+    return GA_OK;
+}
+
+ga_noise *ga_window_noise(ga_window *window) { return &window->noise; }

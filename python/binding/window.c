@@ -519,6 +519,29 @@ static PyObject *window_set_state(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *window_measure(PyObject *object, PyObject *args)
+{
+    WindowObject *self = (WindowObject *)object;
+    int on;
+    ga_status status = GA_OK;
+    if (!PyArg_ParseTuple(args, "p", &on))
+        return NULL;
+    CALL(self->net, status, ga_window_measure(self->window, on));
+    Py_RETURN_NONE;
+}
+
+/* noise([numbers to restore]) -> the numbers of ga_noise */
+static PyObject *window_noise(PyObject *object, PyObject *args)
+{
+    ga_noise *n = ga_window_noise(((WindowObject *)object)->window), given = *n;
+    long long steps = n->micro_steps;
+    if (!PyArg_ParseTuple(args, "|(Lddddd)", &steps, &given.small, &given.small_mean_squares, &given.small_noise, &given.mean, &given.noise))
+        return NULL;
+    given.micro_steps = steps;
+    *n = given;
+    return Py_BuildValue("(Lddddd)", (long long)n->micro_steps, n->small, n->small_mean_squares, n->small_noise, n->mean, n->noise);
+}
+
 static PyObject *array_attribute(PyObject *object, void *closure)
 {
     WindowObject *self = (WindowObject *)object;
@@ -542,6 +565,9 @@ static PyMethodDef window_methods[] = {
     {"get_state", window_get_state, METH_NOARGS, "get_state() -> dict"},
     {"set_state", window_set_state, METH_VARARGS, "set_state(stage, (micro_step, samples, elements, rejected), (loss_sum, weight_sum, "
      "grad_norm, grad_norm_clipped, clipped), (micro_steps, updates, samples, elements, weight))"},
+    {"measure", window_measure, METH_VARARGS, "measure(on): squared norms for the noise scale, from an empty window on"},
+    {"noise", window_noise, METH_VARARGS, "noise([restore]) -> (micro_steps, small, small_mean_squares, small_noise, mean, noise) of the open "
+     "or last window"},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef window_getset[] = {

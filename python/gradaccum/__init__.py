@@ -15,11 +15,12 @@ from .accumulator import Accumulator, Event, Step, Update, planned_updates
 from .errors import BudgetError, StageError
 from .memory import MemoryReport
 from .network import Network
+from .noise import noise_scale
 from .plan import plan
 
 __all__ = [
     "Accumulator", "BudgetError", "Comparison", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__", "check_equivalence",
-    "compare", "get_num_threads", "info", "plan", "planned_updates", "set_num_threads",
+    "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
 ]
 
 

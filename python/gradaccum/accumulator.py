@@ -22,6 +22,7 @@ from . import _core
 from ._checks import choice, whole
 from ._core import StageError
 from .network import Network
+from .noise import DECAY, NoiseScale
 from .optim import Optimizer
 
 if TYPE_CHECKING:
@@ -139,12 +140,14 @@ class Accumulator:
         on_non_finite: "raise", "skip_micro_batch" (implies staged) or "skip_update".
         schedule: function of the number of updates that gives the learning rate, called before each update.
         ema: decay of a moving average of the parameters, once per update; see ``ema``.
+        noise_scale: measure the gradient noise scale of each window; True, or the decay of its smoothing. See ``gradaccum.noise``.
     """
 
     def __init__(self, net: Network, optimizer: Optimizer | None = None, accumulation_steps: int | Callable[[int], int] | None = None, *,
                  gradient_accumulation_steps=None, effective_batch_size: int | None = None, reduction: str = "mean", tail: str = "flush",
                  accumulator: str | None = None, staged: bool = False, max_grad_norm: float | None = None, loss_scale: float | None = None,
-                 on_non_finite: str = "raise", schedule: Callable[[int], float] | None = None, ema: float | None = None):
+                 on_non_finite: str = "raise", schedule: Callable[[int], float] | None = None, ema: float | None = None,
+                 noise_scale: bool | float = False):
         if not isinstance(net, Network):
             raise TypeError(f"net: got {type(net).__name__}, expected a network from ga.plan(...)")
         if optimizer is not None and not isinstance(optimizer, Optimizer):
@@ -188,6 +191,7 @@ class Accumulator:
         self._core_buffer = BUFFERS.get(accumulator, 0)
         self._ema_decay = -1.0 if ema is None else float(ema)
         self.accumulation_steps                              # refuses a wrong K now
+        self.noise_scale = None if noise_scale is False else NoiseScale(DECAY if noise_scale is True else noise_scale)
         self._attach()
 
     def _options(self):
@@ -204,6 +208,9 @@ class Accumulator:
         try:
             memory.add(owner, extra, "the accumulation window")
             self._core = _core.Window(*self._options())
+            if self.noise_scale is not None:
+                self.noise_scale._core = self._core
+                self._core.measure(True)
         except BaseException:
             memory._staged = staged_before
             memory._extra.pop(owner, None)
@@ -463,6 +470,8 @@ class Accumulator:
             grad_norm_clipped=None if skipped else raw["grad_norm_clipped"], clipped=raw["clipped"],
             lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"],
             seconds=time.perf_counter() - self._started)
+        if self.noise_scale is not None:
+            self.noise_scale._window(self.last_update, self.reduction)
         return self.last_update
 
     def _warn_of_batch_statistics(self) -> None:

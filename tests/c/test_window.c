@@ -134,6 +134,7 @@ static ga_status do_evaluate(run *r, const ga_batch *b) { double s, w; return ga
 static ga_status do_step(run *r, const ga_batch *b) { (void)b; return ga_optimizer_step(r->optimizer); }
 static ga_status do_zero(run *r, const ga_batch *b) { (void)b; return ga_zero_grad(r->net); }
 static ga_status do_set(run *r, const ga_batch *b) { (void)b; ga_window_options o = plain(); return ga_window_set(r->window, &o); }
+static ga_status do_measure(run *r, const ga_batch *b) { (void)b; return ga_window_measure(r->window, 1); }
 static ga_status do_replace(run *r, const ga_batch *b)
 {
     (void)b;
@@ -148,18 +149,18 @@ static ga_status do_replace(run *r, const ga_batch *b)
 }
 
 static call *const calls[] = {do_begin, do_forward, do_loss, do_backward, do_accumulate, do_normalize, do_clip, do_apply, do_clear, do_finish,
-                              do_add, do_update, do_predict, do_evaluate, do_step, do_zero, do_set, do_replace};
+                              do_add, do_update, do_predict, do_evaluate, do_step, do_zero, do_set, do_replace, do_measure};
 enum { CALLS = sizeof calls / sizeof *calls };
 /* Rows: the stage a window is in. Columns: as `calls`. 1: allowed. */
 static const char *const allowed[GA_STAGES] = {
-    /* clear      */ "110000001011110011",
-    /* forward    */ "111000001011110001",
-    /* loss       */ "111100001011110001",
-    /* backward   */ "000010000000000000",
-    /* accumulate */ "010001000110110000",
-    /* normalize  */ "000000110000110000",
-    /* clip       */ "000000010000110000",
-    /* update     */ "000000001000110000",
+    /* clear      */ "1100000010111100111",
+    /* forward    */ "1110000010111100010",
+    /* loss       */ "1111000010111100010",
+    /* backward   */ "0000100000000000000",
+    /* accumulate */ "0100010001101100000",
+    /* normalize  */ "0000001100001100000",
+    /* clip       */ "0000000100001100000",
+    /* update     */ "0000000010001100000",
 };
 static call *const way_to[GA_STAGES][7] = {
     {NULL}, {do_forward}, {do_forward, do_loss}, {do_forward, do_loss, do_backward}, {do_add},
