@@ -23,12 +23,14 @@ the number of samples). The large size is the window: g2_big = |sum of V_i|² / 
   micro-batches only: unbiased whatever the noise of each of them is; only tr S leans on the model of the noise.
 - unstaged windows add V_2 onto V_1, and only prefix sums can be seen: g2_small = |V_1|² / m_1², b_small = m_1² / r_1, read from the buffer after the
   first micro-batch. No array and one norm a window. Both are unbiased; the price is variance. Where noise outweighs G, with K equal micro-batches
-  of b samples and Gaussian noise, the variance of tr S is 2 b² tr(S_b²) / (K - 1) staged (S_b = S/b), and K + 1 times that from the first prefix; that of |G|²
-  is twice the staged one. All K prefixes at their best weights, (2k - 1) to the -1, would give (K - 1) / (sum of 1/(2k - 1) - 1): 4.4 times at K = 4 instead of 5,
-  11 at K = 16 instead of 17, for K - 1 more norms; smoothing over a few more windows is cheaper, so they are not used.
+  of b samples and Gaussian noise, the variance of tr S is 2 b² tr(S_b²) / (K - 1) staged (S_b = S/b), and K + 1 times that from the first prefix;
+  that of |G|² is twice the staged one. All K prefixes at their best weights, 1 / (2k - 1), would give (K - 1) / (sum of 1 / (2k - 1) - 1) times:
+  4.4 at K = 4 instead of 5, 11 at K = 16 instead of 17, for K - 1 more norms. Smoothing over a few more windows is cheaper: they are not used.
 
 With reduction="mean_of_means" backward has divided V_i by its weight, so m_i = 1 and r_i is divided by its square; the formulas stay.
-The unit is samples: tokens or pixels of one sample count as one draw, and a scale in tokens is this one times the tokens of a sample.
+The unit is samples: tokens or pixels of one sample count as one draw, and a scale in tokens is this one times the tokens of a sample. Samples should
+be independent: within one shuffled epoch of N they are drawn without replacement, cross products have the mean |G|² - tr S / (N - 1), and
+a scale near N or above cannot be seen; layers that mix samples (batch statistics) give each micro-batch a function of its own.
 """
 from __future__ import annotations
 
@@ -199,6 +201,6 @@ class NoiseScale:
     def __repr__(self):
         if self.scale is None:
             return f"NoiseScale: none, {self.windows} windows; {self.reason}"
-        last = "" if self.last is None else f"\n  last window: |g|² {self.last.g2_small:.4g} at {self.last.b_small:g}, {self.last.g2_big:.4g} at {self.last.b_big:g} samples"
-        return (f"NoiseScale: {self.scale:.4g} samples (|G|² {self.grad_sq:.4g}, tr S {self.trace:.4g}; {self.windows} windows, decay {self.decay:g}){last}"
-                + (f"\n  {self.reason}" if self.reason else ""))
+        tail = self.reason or "last window: |g|² {1:.4g} at {0:g}, {3:.4g} at {2:g} samples".format(*self.last)
+        return (f"NoiseScale: {self.scale:.4g} samples (|G|² {self.grad_sq:.4g}, tr S {self.trace:.4g}; {self.windows} windows, decay {self.decay:g})\n"
+                f"  {tail}")
