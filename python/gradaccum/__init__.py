@@ -12,6 +12,7 @@
 from ._core import get_num_threads, set_num_threads
 from ._library import __version__, info
 from .accumulator import Accumulator, Event, Step, Update, planned_updates
+from .advise import advise
 from .errors import BudgetError, StageError
 from .memory import MemoryReport
 from .network import Network
@@ -19,8 +20,8 @@ from .noise import noise_scale
 from .plan import plan
 
 __all__ = [
-    "Accumulator", "BudgetError", "Comparison", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__", "check_equivalence",
-    "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
+    "Accumulator", "BudgetError", "Comparison", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__", "advise",
+    "check_equivalence", "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
 ]
 
 
