@@ -204,15 +204,18 @@ def test_the_copy_that_is_measured_is_planned_as_the_network_is(options):
 # ---- arguments ----
 
 def test_arguments_that_do_not_fit_together():
-    net, acc = hand_net(1, 4), None
-    acc = ga.Accumulator(net, optim.SGD(net, lr=0.1))
-    other = hand_net(1, 4)
+    net, other, still = hand_net(1, 4), hand_net(1, 4), hand_net(1, 4)
+    acc, idle = ga.Accumulator(net, optim.SGD(net, lr=0.1)), ga.Accumulator(still, optim.SGD(still, lr=0.0))
+    old = ga.Accumulator(other, optim.SGD(other, lr=0.1))
+    new = ga.Accumulator(other)
     x, y = gradients(8), below(8)
     for match, error, call in [
         ("ga.plan", TypeError, lambda: ga.advise("net", acc, x, y)),
         ("Accumulator of this network", TypeError, lambda: ga.advise(net, net, x, y)),
         ("another network", ValueError, lambda: ga.advise(other, acc, x, y)),
-        ("without an optimizer", ValueError, lambda: ga.advise(other, ga.Accumulator(other), x, y)),
+        ("newer Accumulator", ValueError, lambda: ga.advise(other, old, x, y)),
+        ("optimizer's is 0", ValueError, lambda: ga.advise(still, idle, x, y, effective_batch_size=16)),
+        ("without an optimizer", ValueError, lambda: ga.advise(other, new, x, y)),
         ("give effective_batch_size", ValueError, lambda: ga.advise(net, acc, x, y, lr=0.1)),
         ("lr=-1", ValueError, lambda: ga.advise(net, acc, x, y, lr=-1, effective_batch_size=8)),
         ("effective_batch_size=0", ValueError, lambda: ga.advise(net, acc, x, y, effective_batch_size=0)),

@@ -267,7 +267,7 @@ def advise(net: Network, acc: Accumulator, x, y, weight=None, *, effective_batch
     own while this runs.
 
     Args:
-        net, acc: a network and its Accumulator, with an optimizer.
+        net, acc: a network and its Accumulator, with an optimizer. The present window is the Accumulator's; if that takes any, the samples given.
         x, y, weight: samples as for ``acc.update``; any number. The more, the better the noise scale is known; times use as many as the window has (some
             twice if there are fewer).
         effective_batch_size: the window to go to; None looks at the present one.
@@ -320,6 +320,8 @@ def _check(net, acc, effective_batch_size, lr) -> None:
         raise TypeError(f"acc: got {type(acc).__name__}, expected the ga.Accumulator of this network")
     if acc.net is not net:
         raise ValueError("acc: it belongs to another network; give the network and its own Accumulator")
+    if net._accumulator() is not acc:
+        raise ValueError("acc: a newer Accumulator has taken its place on this network; give that one")
     if acc.optimizer is None:
         raise ValueError("acc: it was made without an optimizer, so there is no update to advise on; ga.Accumulator(net, optimizer, ...)")
     if lr is not None:
@@ -422,11 +424,12 @@ def _about_the_network(net: Network, acc: Accumulator) -> list[Finding]:
 def _rules(optimizer, now: int, window: int, lr: float | None, noise: Noise | None) -> list[Rule]:
     group = optimizer.groups[0]
     lr, kappa = group["lr"] if lr is None else lr, window / now
-    _positive(**{"lr of the optimizer": lr})
+    if not lr > 0:
+        raise ValueError(f"lr: the optimizer's is {lr}, from which no rule leads anywhere; give lr=, the rate you train with")
     several = "" if len({g["lr"] for g in optimizer.groups}) == 1 else "first group; the others by the same factor"
     change = lambda new: {name: (lr if name == "lr" else group[name], value) for name, value in new.items()}  # noqa: E731
     if isinstance(optimizer, SGD):
-        rules = [Rule("linear", GOYAL, change({"lr": linear(lr, kappa)}), "with warm-up; holds below the noise scale" if kappa > 1 else ""),
+        rules = [Rule("linear", GOYAL, change({"lr": linear(lr, kappa)}), "with gradual warm-up; too bold near and above the noise scale" if kappa > 1 else ""),
                  Rule("square root", HOFFER, change(square_root(lr, kappa)), "more careful; train as many updates as before")]
         if noise is not None and kappa > 1:
             gain = adascale_gain(kappa, now, noise.scale)

@@ -103,17 +103,14 @@ class NoiseScale:
             raise ValueError(f"noise_scale={decay!r}: expected True, or the decay of its moving averages in [0, 1), such as {DECAY}")
         self.decay = float(decay)
         self._core = None                                    # the window that it measures, if an Accumulator made it
-        self._start()
-
-    def _start(self) -> None:
         self.windows, self.last, self.last_grad_sq, self.last_trace = 0, None, None, None
         self._grad_sq = self._trace = 0.0                    # moving averages, not corrected
         self._reason = "no window was measured yet"
 
     # ---- what was measured ----
 
-    def _smoothed(self, sum_: float) -> float | None:
-        return sum_ / (1 - self.decay**self.windows) if self.windows else None
+    def _smoothed(self, average: float) -> float | None:
+        return average / (1 - self.decay**self.windows) if self.windows else None
 
     @property
     def grad_sq(self) -> float | None:
