@@ -292,8 +292,8 @@ ga_status ga_window_set_state(ga_window *window, const ga_window_state *state);
  * micro-batch in the window's sum of gradients has E|V|^2 = mean^2 |G|^2 + noise tr S: mean = sum of w_j and noise = sum of w_j^2
  * over its samples, of loss weight w_j (both divided by the weight, and its square, for the mean of means). In a staged window `small`
  * is the sum of |V|^2 over all micro-batches; else it is that of the first alone, read from the buffer. Micro-batches without weight
- * and rejected ones are not there. Of the open window, or of the last one. */
-typedef struct { int64_t micro_steps; double small, small_mean_squares, small_noise, mean, noise; } ga_noise;
+ * and rejected ones are not there; parts: 0, 1 or 2 for none, one or more others. Of the open window, or of the last one. */
+typedef struct { int64_t parts; double small, small_mean_squares, small_noise, mean, noise; } ga_noise;
 ga_status ga_window_measure(ga_window *window, int on);          /* only while it is empty */
 ga_noise *ga_window_noise(ga_window *window);
 #endif

@@ -131,7 +131,7 @@ def test_a_batch_that_fits_needs_no_accumulation():
 def test_the_answer_follows_the_times(monkeypatch):
     """Times are put in: what is decided from them can then be known."""
     def times(window, alone):
-        def put(copy, acc, batch, costs, repeat):
+        def put(net, acc, batch, costs, limit, repeat):
             for cost in costs:
                 cost.seconds, cost.alone = window[cost.micro_batch], alone[cost.micro_batch]
                 cost.seconds_per_sample = cost.seconds / len(batch[1])

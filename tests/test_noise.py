@@ -216,6 +216,42 @@ def test_four_ways_measure_the_same_bits_and_change_none(batch, staged):
     assert all(state == states[0] for state in states) and states[0]["windows"] == 3
 
 
+def test_grouped_micro_batches_are_measured_as_single_ones():
+    """A network large enough for ``update`` to run micro-batches together: the first is alone all the same, and no bit changes."""
+    rng = np.random.default_rng(5)
+    x, y, weight = rng.normal(size=(37, 96)).astype("float32"), rng.integers(0, 20, 37), rng.random(37)
+    weight[:4] = 0                                           # the first micro-batch and a half
+
+    def trained(way, noise_scale):
+        net = ga.plan(nn.Sequential(nn.Linear(96, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 20)), input_shape=(96,),
+                      loss=nn.CrossEntropyLoss(), micro_batch=3, seed=5)
+        assert net._core.bytes(3)["rows"] > 9
+        acc = ga.Accumulator(net, optim.SGD(net, lr=0.1), accumulation_steps=13, noise_scale=noise_scale)
+        for _ in range(2):
+            acc.update(x, y, weight) if way == "update" else run(acc, [3] * 12 + [1], x, y, weight)
+        return net.params.copy(), acc
+
+    off, _ = trained("update", False)
+    (update, one), (steps, two) = trained("update", True), trained("step", True)
+    assert np.array_equal(off, update) and np.array_equal(off, steps)
+    assert one.noise_scale.state_dict() == two.noise_scale.state_dict() and one.noise_scale.windows == 2
+    assert one.noise_scale.last.b_small == pytest.approx(weight[4:6].sum() ** 2 / (weight[4:6] ** 2).sum())
+
+
+def test_update_many_measures_every_window(batch):
+    results = []
+    for many in (True, False):
+        net, opt = residual_net(8)
+        acc = ga.Accumulator(net, opt, accumulation_steps=4, noise_scale=True)
+        if many:
+            acc.update_many(*batch[:2], weight=batch[2])
+        else:
+            for i in range(0, 96, 32):
+                acc.update(*(a[i:i + 32] for a in batch))
+        results.append((net.params.copy(), acc.noise_scale.state_dict()))
+    assert np.array_equal(results[0][0], results[1][0]) and results[0][1] == results[1][1] and results[0][1]["windows"] == 3
+
+
 def test_the_prefix_of_a_tied_parameter_is_the_norm_of_its_summed_chains(batch):
     x, y, weight = batch
     for ties in ("exact", "fold"):

@@ -174,26 +174,28 @@ static double folded_squares(const ga_net *net, double divide)
     return sum;
 }
 
-/* What the noise scale needs of the micro-batch at hand. In an unstaged window only the first can be seen: it is alone in the buffer. */
+/* What the noise scale needs of the micro-batch at hand. In an unstaged window only the first can be seen: it is alone in the buffer, and the
+ * others may run in groups. mean and noise are one chain over the samples, so they have the same bits in every split. */
 static void measure(ga_window *window, const ga_node *loss)
 {
     const ga_net *net = window->net;
     ga_noise *n = &window->noise;
-    double weight = net->weight, squares = 0;
-    if (!(weight > 0))
+    double own = window->options.reduction == GA_MEAN_OF_MEANS ? net->weight : 1, mean = 0, noise = 0;   /* backward has divided by it */
+    if (!(net->weight > 0))
         return;
-    for (int64_t i = 0; i < net->pass.samples; i++)
-        squares += loss->loss_weight[i] * loss->loss_weight[i];
-    double own = window->options.reduction == GA_MEAN_OF_MEANS ? weight : 1;    /* backward has divided by it */
-    double mean = weight / own, noise = squares / (own * own);
-    if (window->options.staged || !n->micro_steps) {
+    for (int64_t i = 0; i < net->pass.samples; i++) {
+        double w = loss->loss_weight[i] / own;
+        mean += w;
+        noise += w * w;
+        n->mean += w;
+        n->noise += w * w;
+    }
+    if (window->options.staged || !n->parts) {
         n->small += folded_squares(net, window->options.loss_scale);
         n->small_mean_squares += mean * mean;
         n->small_noise += noise;
     }
-    n->mean += mean;
-    n->noise += noise;
-    n->micro_steps++;
+    n->parts += n->parts < 2;
 }
 
 /* Takes what backward added into the window, as `micro_steps` micro-batches. */
@@ -498,10 +500,12 @@ ga_status ga_window_update(ga_window *window, const ga_batch *batch, int64_t pie
     if (status)
         return status;
     ga_counters before = window->counters;
-    int64_t group = may_group(window) ? net->plan.rows / piece : 1;
+    int64_t group = may_group(window) ? net->plan.rows / piece : 1, together;
+    window->noise = (ga_noise){0};
     net->stage = GA_STAGE_CLEAR;
-    for (int64_t first = 0, i = 0; first < batch->samples && !status; first += group * piece, i += group) {
-        int64_t n = batch->samples - first < group * piece ? batch->samples - first : group * piece, steps = (n + piece - 1) / piece;
+    for (int64_t first = 0, i = 0; first < batch->samples && !status; first += together * piece, i += together) {
+        int64_t most = (together = window->measure && !window->noise.parts ? 1 : group) * piece;   /* the first alone, to be measured */
+        int64_t n = batch->samples - first < most ? batch->samples - first : most, steps = (n + piece - 1) / piece;
         ga_batch part;
         double loss_sum, weight;
         ga_batch_piece(net, batch, first, n, &part);

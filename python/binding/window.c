@@ -534,12 +534,12 @@ static PyObject *window_measure(PyObject *object, PyObject *args)
 static PyObject *window_noise(PyObject *object, PyObject *args)
 {
     ga_noise *n = ga_window_noise(((WindowObject *)object)->window), given = *n;
-    long long steps = n->micro_steps;
-    if (!PyArg_ParseTuple(args, "|(Lddddd)", &steps, &given.small, &given.small_mean_squares, &given.small_noise, &given.mean, &given.noise))
+    long long parts = n->parts;
+    if (!PyArg_ParseTuple(args, "|(Lddddd)", &parts, &given.small, &given.small_mean_squares, &given.small_noise, &given.mean, &given.noise))
         return NULL;
-    given.micro_steps = steps;
+    given.parts = parts;
     *n = given;
-    return Py_BuildValue("(Lddddd)", (long long)n->micro_steps, n->small, n->small_mean_squares, n->small_noise, n->mean, n->noise);
+    return Py_BuildValue("(Lddddd)", (long long)n->parts, n->small, n->small_mean_squares, n->small_noise, n->mean, n->noise);
 }
 
 static PyObject *array_attribute(PyObject *object, void *closure)
@@ -566,7 +566,7 @@ static PyMethodDef window_methods[] = {
     {"set_state", window_set_state, METH_VARARGS, "set_state(stage, (micro_step, samples, elements, rejected), (loss_sum, weight_sum, "
      "grad_norm, grad_norm_clipped, clipped), (micro_steps, updates, samples, elements, weight))"},
     {"measure", window_measure, METH_VARARGS, "measure(on): squared norms for the noise scale, from an empty window on"},
-    {"noise", window_noise, METH_VARARGS, "noise([restore]) -> (micro_steps, small, small_mean_squares, small_noise, mean, noise) of the open "
+    {"noise", window_noise, METH_VARARGS, "noise([restore]) -> (parts, small, small_mean_squares, small_noise, mean, noise) of the open "
      "or last window"},
     {NULL, NULL, 0, NULL},
 };

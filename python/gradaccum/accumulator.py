@@ -393,7 +393,7 @@ class Accumulator:
 
     def _works_between_windows(self) -> bool:
         """Whether something must run in Python between two windows."""
-        return False
+        return self.noise_scale is not None
 
     def _limit(self, call: str, y) -> int | None:
         """Micro-batches that a window may have at most."""

@@ -191,12 +191,12 @@ def _short(value) -> str:
 
 # ---- measuring on a copy ----
 
-def _copy(net: Network, micro_batch: int) -> Network:
+def _copy(net: Network, micro_batch: int, limit: int | None = None) -> Network:
     """The same network, planned for another micro-batch; nothing is shared but the model's description."""
     raw = net._core.bytes(net.micro_batch)
     shapes = {name: net._value_info[v][0] for name, v in net._inputs.items()}
-    copy = plan(net._module, inputs=shapes, loss=net._loss, micro_batch=micro_batch, dtype=net.dtype.name, seed=net.seed, engine=net.engine, keep=net.keep,
-                ties="exact" if raw["gradients"] > net.params.nbytes else "fold",
+    copy = plan(net._module, inputs=shapes, loss=net._loss, micro_batch=micro_batch, memory_limit=limit, dtype=net.dtype.name, seed=net.seed,
+                engine=net.engine, keep=net.keep, ties="exact" if raw["gradients"] > net.params.nbytes else "fold",
                 recompute="sqrt" if raw["recomputed"] and net._core.bytes(net.micro_batch, 1) == raw else None)
     copy.load_state_dict(net.state_dict())
     copy.train(net.training)
@@ -204,39 +204,41 @@ def _copy(net: Network, micro_batch: int) -> Network:
     return copy
 
 
-def _measure_times(copy: Network, acc: Accumulator, batch: tuple, costs: list[Cost], repeat: int) -> None:
-    """Fills in the times. The rate is 0, so the parameters of the copy stay; the splits take turns, so that all see the same machine."""
+def _measure_times(net: Network, acc: Accumulator, batch: tuple, costs: list[Cost], limit: int, repeat: int) -> None:
+    """Fills in the times, each split on a copy planned for it: a larger plan would run small micro-batches in groups. The rate is 0."""
     inputs, y, weight = batch
     optimizer = acc.optimizer
-    core = _core.Optimizer(copy._core, optimizer.kind, [{**g, "lr": 0.0} for g in optimizer._groups], optimizer._indices)
-    window = _core.Window(copy._core, core, *acc._options()[2:])
+    for cost in costs:
+        copy = _copy(net, cost.micro_batch, limit)
+        core = _core.Optimizer(copy._core, optimizer.kind, [{**g, "lr": 0.0} for g in optimizer._groups], optimizer._indices)
+        window = _core.Window(copy._core, core, *acc._options()[2:])
 
-    def seconds(cost: Cost, samples: int, loops: int) -> float:
-        data = tuple(a[:samples] for a in inputs), y[:samples], None if weight is None else weight[:samples]
-        start = time.perf_counter()
-        for _ in range(loops):
-            window.update(*data, cost.micro_batch, 0)
-        return (time.perf_counter() - start) / loops
+        def seconds(samples: int) -> float:
+            data = tuple(a[:samples] for a in inputs), y[:samples], None if weight is None else weight[:samples]
+            loops, best = 1, math.inf
+            for turn in range(repeat + 1):                   # the first warms up, and tells how often 2 ms hold the call
+                start = time.perf_counter()
+                for _ in range(loops):
+                    window.update(*data, cost.micro_batch, 0)
+                took = (time.perf_counter() - start) / loops
+                if turn:
+                    best = min(best, took)
+                loops = max(1, min(100, int(2e-3 / max(took, 1e-6))))
+            return best
 
-    jobs = []
-    for cost in costs:                                       # warms up, and tells how often 2 ms hold the call
         try:
-            jobs += [(cost, n, max(1, min(100, int(2e-3 / max(seconds(cost, n, 1), 1e-6)))), []) for n in (len(y), min(cost.micro_batch, len(y)))]
+            whole_window, alone = seconds(len(y)), seconds(cost.micro_batch) / cost.micro_batch
         except ValueError as error:                          # batch statistics of one sample
             cost.note = str(error)
-    for _ in range(repeat):
-        for cost, samples, loops, times in jobs:
-            times.append(seconds(cost, samples, loops))
-    for (cost, n, _, whole_window), (_, m, _, alone) in zip(jobs[::2], jobs[1::2]):
-        cost.seconds = min(whole_window)
-        cost.seconds_per_sample, cost.alone = cost.seconds / n, min(alone) / m
+        else:
+            cost.seconds, cost.seconds_per_sample, cost.alone = whole_window, whole_window / len(y), alone
 
 
-def _measure_noise(copy: Network, acc: Accumulator, inputs: tuple, y, weight) -> tuple[float | None, str]:
-    """Noise scale of these samples at these parameters: one staged window of up to 32 micro-batches. (scale, reason for none)."""
+def _measure_noise(net: Network, acc: Accumulator, inputs: tuple, y, weight, largest: int) -> tuple[float | None, str]:
+    """Noise scale of these samples at these parameters: one staged window of 32 micro-batches, or more if they do not fit. (scale, reason for none)."""
+    mixing = any(node.mixes_samples for node in net.nodes)                       # there the micro-batch is part of the function
+    copy = _copy(net, min(largest, acc.micro_batch if mixing else -(-len(y) // 32)))
     measuring = Accumulator(copy, SGD(copy, lr=0.0), staged=True, on_non_finite="skip_update", noise_scale=True)
-    piece = acc.micro_batch if any(node.mixes_samples for node in copy.nodes) else -(-len(y) // 32)      # mixed: it is part of the function
-    measuring.micro_batch = min(copy.micro_batch, piece)
     try:
         measuring.update(dict(zip(copy._inputs, inputs)), y, weight)
     except ValueError as error:
@@ -244,13 +246,13 @@ def _measure_noise(copy: Network, acc: Accumulator, inputs: tuple, y, weight) ->
     return measuring.noise_scale.scale, measuring.noise_scale.reason
 
 
-def _noise(acc: Accumulator, copy: Network, samples: tuple, window: int) -> tuple[Noise | None, str]:
+def _noise(net: Network, acc: Accumulator, samples: tuple, window: int, largest: int) -> tuple[Noise | None, str]:
     run, n = acc.noise_scale, len(samples[1])
     if run is not None and run.scale is not None:
         scale, reason, seen = run.scale, "", min(run.windows, 1 / (1 - run.decay)) * (run.last.b_big if run.last else window)
         source = f"measured by the Accumulator over {run.windows} windows"
     else:
-        scale, reason = _measure_noise(copy, acc, *samples)
+        scale, reason = _measure_noise(net, acc, *samples, largest)
         seen, source = n, f"measured on {n} samples at the present parameters"
     if not scale:
         return None, reason or "the samples' gradients do not differ"
@@ -263,8 +265,8 @@ def advise(net: Network, acc: Accumulator, x, y, weight=None, *, effective_batch
            memory_limit: int | str | None = None, micro_batches: list[int] | None = None, repeat: int = 5) -> Advice:
     """Should I accumulate, in which split, and what becomes of the learning rate?
 
-    Measures on a copy of the network: parameters, optimizer, window and counters of yours are not touched. The copy needs memory of its
-    own while this runs.
+    Measures on copies of the network, one at a time: parameters, optimizer, window and counters of yours are not touched. A copy needs
+    memory of its own while it is there.
 
     Args:
         net, acc: a network and its Accumulator, with an optimizer. The present window is the Accumulator's; if that takes any, the samples given.
@@ -289,21 +291,21 @@ def advise(net: Network, acc: Accumulator, x, y, weight=None, *, effective_batch
     window = now if effective_batch_size is None else whole("effective_batch_size", effective_batch_size)
     limit = parse_bytes(memory_limit)
     limit, whose = (limit, "given") if limit else (net.memory.limit, "of the plan") if net.memory.limit else (machine_memory() // 2, "half of this machine")
-    net.memory.check(1, limit)
     largest = min(window, net.memory.max_micro_batch(limit))
+    if not largest:
+        net.memory.check(1, limit)                           # says what is needed
     costs = _costs(net, window, limit, largest, micro_batches)
     fitting = [c for c in costs if c.fits]
     if not fitting:
         raise ValueError(f"micro_batches={list(micro_batches)}: none fits the limit of {format_bytes(limit)}; the largest that does is {largest}")
-    copy = _copy(net, max(c.micro_batch for c in fitting))
-    noise, no_noise = _noise(acc, copy, (inputs, y, weight), window)
+    noise, no_noise = _noise(net, acc, (inputs, y, weight), window, largest)
     index = np.arange(window) % len(y)
-    _measure_times(copy, acc, (tuple(a[index] for a in inputs), y[index], None if weight is None else weight[index]), fitting, repeat)
+    _measure_times(net, acc, (tuple(a[index] for a in inputs), y[index], None if weight is None else weight[index]), fitting, limit, repeat)
     measured = [c for c in fitting if not c.note]
     if not measured:
         raise ValueError(f"no split of {window} samples runs, of those that fit: {fitting[0].note}")
     counted = f"bytes counted by net.memory; limit {format_bytes(limit)}, {whose}"
-    accumulate, best, findings = _by_memory_and_time(net, window, measured, largest, counted)
+    accumulate, best, findings = _by_memory_and_time(_bytes(net, window, limit), window, measured, largest, counted)
     far = noise is not None and window >= FAR * noise.scale and not noise.rough
     if far:
         accumulate = "smaller window"
@@ -347,20 +349,24 @@ def _costs(net: Network, window: int, limit: int, largest: int, micro_batches) -
         chosen = {whole("micro_batches", m) for m in micro_batches}
         if not chosen or max(chosen) > window:
             raise ValueError(f"micro_batches={list(micro_batches)}: expected sizes from 1 to the window, {window} samples")
-    sizes = ((m, net.memory.bytes(m)) for m in sorted(chosen, reverse=True))
-    return [Cost(m, -(-window // m), size, size <= limit) for m, size in sizes]
+    return [Cost(m, -(-window // m), _bytes(net, m, limit), m <= largest) for m in sorted(chosen, reverse=True)]
 
 
-def _by_memory_and_time(net: Network, window: int, measured: list[Cost], largest: int, counted: str) -> tuple[str, Cost, list[Finding]]:
+def _bytes(net: Network, micro_batch: int, limit: int) -> int:
+    """Bytes of a plan, without what is for speed alone where the limit leaves no room for it."""
+    size = net.memory.bytes(micro_batch)
+    return size if size <= limit else net.memory._lean(micro_batch)
+
+
+def _by_memory_and_time(size: int, window: int, measured: list[Cost], largest: int, counted: str) -> tuple[str, Cost, list[Finding]]:
     """The answer, the split, and the finding that decided."""
     fastest, slowest = min(measured, key=lambda c: c.seconds), max(measured, key=lambda c: c.seconds)
     full = next((c for c in measured if c.micro_batch == window), None)
-    size = format_bytes(net.memory.bytes(window))
-    fits = f"A batch of {window} fits at once ({size})"
+    fits = f"A batch of {window} fits at once ({format_bytes(size)})"
     if largest < window:
         return "yes", fastest, [Finding(
-            f"A batch of {window} does not fit: it needs {size}, and at most {largest} samples fit. Accumulation is what it takes; {fastest.split} is the "
-            "fastest split measured.", f"{counted}; {TIMED}")]
+            f"A batch of {window} does not fit: it needs {format_bytes(size)}, and at most {largest} samples fit. Accumulation is what it takes; "
+            f"{fastest.split} is the fastest split measured.", f"{counted}; {TIMED}")]
     if full is None:
         return "no", fastest, [Finding(f"{fits}, so memory asks for no accumulation; 1 x {window} was not among the sizes measured.", counted)]
     if full.seconds > SLACK * fastest.seconds:

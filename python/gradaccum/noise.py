@@ -155,10 +155,10 @@ class NoiseScale:
 
     def _window(self, update, reduction: str) -> None:
         """After a window of an Accumulator; ``update`` is its record."""
-        micro_steps, small, small_means, small_noise, mean, noise = self._core.noise()
+        parts, small, small_means, small_noise, mean, noise = self._core.noise()
         if update.skipped:
             return self.skip(f"the window was skipped: {update.reason}")
-        if micro_steps < 2:
+        if parts < 2:
             return self.skip("the window had one micro-batch with weight, so there is one size only; a micro_batch of at most half the window gives two")
         divided = {"mean": mean, "mean_of_means": update.micro_steps - update.rejected, "sum": 1}[reduction]
         big = (update.grad_norm * divided / mean)**2
