@@ -542,6 +542,28 @@ static PyObject *window_noise(PyObject *object, PyObject *args)
     return Py_BuildValue("(Lddddd)", (long long)n->parts, n->small, n->small_mean_squares, n->small_noise, n->mean, n->noise);
 }
 
+/* arrays(writable=False) -> {"buffer": flat array, "compensation": ..., "ema": ...}, those that there are */
+static PyObject *window_arrays(PyObject *object, PyObject *args)
+{
+    WindowObject *self = (WindowObject *)object;
+    const char *name[3] = {"buffer", "compensation", "ema"};
+    PyObject *array[3] = {self->buffer, self->compensation, self->ema};
+    int writable = 0;
+    if (!PyArg_ParseTuple(args, "|p", &writable))
+        return NULL;
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict && i < 3; i++) {
+        if (array[i] == Py_None)
+            continue;
+        PyArrayObject *a = (PyArrayObject *)array[i];
+        PyObject *view = block_array(PyArray_BASE(a), PyArray_DATA(a), 1, PyArray_SHAPE(a), NULL, PyArray_TYPE(a), writable);
+        if (!view || PyDict_SetItemString(dict, name[i], view))
+            Py_CLEAR(dict);
+        Py_XDECREF(view);
+    }
+    return dict;
+}
+
 static PyObject *array_attribute(PyObject *object, void *closure)
 {
     WindowObject *self = (WindowObject *)object;
@@ -562,6 +584,7 @@ static PyMethodDef window_methods[] = {
     {"update", window_update, METH_VARARGS, "update(inputs, target, weight, piece, limit) -> (record, losses, weights)"},
     {"update_many", window_update_many, METH_VARARGS, "update_many(inputs, target, weight, samples, piece, lr) -> (records, losses, weights, done, error)"},
     {"sums", window_sums, METH_NOARGS, "sums() -> (micro_step, loss_sum, weight_sum, samples)"},
+    {"arrays", window_arrays, METH_VARARGS, "arrays(writable=False) -> {name: flat array}"},
     {"get_state", window_get_state, METH_NOARGS, "get_state() -> dict"},
     {"set_state", window_set_state, METH_VARARGS, "set_state(stage, (micro_step, samples, elements, rejected), (loss_sum, weight_sum, "
      "grad_norm, grad_norm_clipped, clipped), (micro_steps, updates, samples, elements, weight))"},

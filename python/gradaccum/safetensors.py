@@ -7,24 +7,31 @@
 The reader trusts nothing. It refuses, with the reason, a file that is cut off, a header that is no such JSON, unknown types, sizes that do
 not fit type and shape, and arrays that overlap, leave a gap, or do not fill the file to its last byte. The layout is that of
 https://github.com/huggingface/safetensors.
+
+``save(..., checksum=True)`` puts a SHA-256 over the whole file into the metadata, computed while its own 64 digits are zeros;
+``read`` refuses a file in which a single bit differs.
 """
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import math
 import os
-import secrets
-from typing import Mapping
+from contextlib import suppress
+from typing import Iterable, Mapping
 
 import numpy as np
 
-__all__ = ["load", "metadata", "save"]
+__all__ = ["load", "metadata", "read", "save"]
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
           "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
 WRITTEN = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
            "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
 MAX_HEADER = 100_000_000                                     # bytes; real headers have some thousands
+NO_DIGEST = "0" * 64                                         # where the checksum comes
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _pairs(items):
@@ -100,17 +107,19 @@ def _open(path, read):
             raise ValueError(f"{os.fspath(path)}: {error}") from None
 
 
-def _array(file, start: int, dtype: str, shape, first: int, last: int) -> np.ndarray:
+def _array(file, start: int, dtype: str, shape, first: int, last: int, digest=None) -> np.ndarray:
     file.seek(start + first)
-    data = file.read(last - first)
-    if len(data) != last - first:
+    array = np.fromfile(file, DTYPES[dtype], math.prod(shape)).reshape(-1)
+    if array.nbytes != last - first:
         raise ValueError("the file ended while it was read")
-    if dtype == "BOOL" and data.strip(b"\0\1"):
+    if digest is not None:
+        digest.update(array)
+    if dtype == "BOOL" and np.any(array.view(np.uint8) > 1):
         raise ValueError("a BOOL array has other bytes than 0 and 1")
-    array = np.frombuffer(data, DTYPES[dtype]).reshape(shape)
+    array = array.reshape(shape)
     if dtype == "BF16":                                      # the upper half of a float32
         return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(array.dtype.newbyteorder("="))
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def load(path, names=None) -> dict[str, np.ndarray]:
@@ -133,19 +142,72 @@ def metadata(path) -> dict[str, str]:
     return _open(path, lambda file, entries, meta, start: meta)
 
 
-def save(arrays: Mapping[str, np.ndarray], path, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes arrays under their names. The file appears complete or not at all.
+def read(path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """(arrays, metadata) of a file that was saved with a checksum, from one reading of it.
+
+    Raises:
+        ValueError: as ``load``; there is no checksum; or it is that of another content.
+    """
+    def read_all(file, entries, meta, start):
+        given = meta.pop("sha256", "")
+        file.seek(0)
+        head, mark = file.read(start), b'"sha256":"%b"' % given.encode()
+        if len(given) != len(NO_DIGEST) or head.count(mark) != 1:
+            raise ValueError("it has no SHA-256 checksum of its content")
+        digest = hashlib.sha256(head.replace(mark, b'"sha256":"%b"' % NO_DIGEST.encode()))
+        arrays = {name: _array(file, start, *entry, digest) for name, entry in sorted(entries.items(), key=lambda item: item[1][2:])}
+        if digest.hexdigest() != given:
+            raise ValueError(f"its content has the SHA-256 {digest.hexdigest()}, not {given} as it says: the file was damaged or changed")
+        return arrays, meta
+
+    return _open(path, read_all)
+
+
+def _replace(path: str, parts: Iterable) -> None:
+    """A file with these parts, in place of the one that is there. A power loss at any moment leaves the old file or the new one."""
+    temporary = f"{path}.part"                               # always the same: what a crash leaves is overwritten next time
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            for part in parts:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[os.write(handle, rest):]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)                                     # the new name, too, survives a power loss
+    finally:
+        os.close(folder)
+
+
+def save(arrays: Mapping[str, np.ndarray], path, metadata: Mapping[str, str] | None = None, checksum: bool = False) -> None:
+    """Writes arrays under their names. The file appears complete or not at all, also when the power fails.
 
     Args:
         arrays: float64, float32, float16, integers or bool; written row-major.
-        path: an existing file is replaced.
+        path: an existing file is replaced; until then the new one is ``path`` + ".part".
         metadata: texts by name.
+        checksum: add "sha256" to the metadata, for ``read``.
+
+    Raises:
+        OSError: it could not be written. The old file is there, or (if only the folder could not be flushed) the whole new one.
     """
     header, ready, at = {}, [], 0
-    if metadata is not None:
+    if metadata is not None or checksum:
+        metadata = dict(metadata or {})
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
             raise TypeError("metadata: expected texts by name")
-        header["__metadata__"] = dict(metadata)
+        if checksum and "sha256" in metadata:
+            raise ValueError("metadata: sha256 is the name of the checksum")
+        header["__metadata__"] = {"sha256": NO_DIGEST} | metadata if checksum else metadata
     named = {name: np.asarray(array) for name, array in arrays.items()}
     for name, array in named.items():
         if not isinstance(name, str) or name == "__metadata__":
@@ -160,16 +222,16 @@ def save(arrays: Mapping[str, np.ndarray], path, metadata: Mapping[str, str] | N
         at += array.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     text += b" " * (-len(text) % 8)
-    temporary = f"{os.fspath(path)}.{secrets.token_hex(8)}.part"
+    parts = [len(text).to_bytes(8, "little") + text, *(array.reshape(-1).view(np.uint8) for array in ready)]
+    if checksum:
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(part)
+        parts[0] = parts[0].replace(NO_DIGEST.encode(), digest.hexdigest().encode(), 1)      # ours is the first of the header
+    path = os.fsdecode(path)
     try:
-        with open(temporary, "xb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for array in ready:
-                file.write(array.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+        _replace(path, parts)
+    except OSError as error:
+        advice = f"; it needs {at + len(parts[0])} bytes: free some space, or save to another disk" if error.errno in FULL else ""
+        text = f"{path} could not be written: {error.strerror or error}{advice}"
+        raise (OSError(text) if error.errno is None else OSError(error.errno, text)) from error

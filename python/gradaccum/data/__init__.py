@@ -3,7 +3,7 @@
 A set is (x_train, y_train, x_test, y_test), or a named tuple if there is more to say. Images are
 float32 in (n, channels, height, width) or flat, labels int64.
 """
-from .batches import batches
+from .batches import Loader, batches
 from .brain_mri import brain_mri
 from .breast_cancer import breast_cancer
 from .digits import digits
@@ -12,5 +12,5 @@ from .names import names
 from .pack import pack, unpack
 from .tokenizer import CharTokenizer
 
-__all__ = ["CharTokenizer", "batches", "brain_mri", "breast_cancer", "digits", "fashion_mnist", "names",
-           "pack", "read_idx", "unpack"]
+__all__ = ["CharTokenizer", "Loader", "batches", "brain_mri", "breast_cancer", "digits", "fashion_mnist",
+           "names", "pack", "read_idx", "unpack"]
