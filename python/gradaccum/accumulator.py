@@ -181,6 +181,7 @@ class Accumulator:
         self.last_update: Update | None = None
         self._started = 0.0                                  # of the window at hand
         self._micro_losses: list[float] = []
+        self._registered: dict[str, object] = {}             # saved and loaded with the run
         self._accumulation_steps = accumulation_steps
         self.effective_batch_size = effective_batch_size
         self.micro_batch = net.micro_batch
@@ -604,6 +605,49 @@ class Accumulator:
         """Empties the window after an update; with ``discard=True`` also one that holds something."""
         self._core.clear(bool(discard))
         self._micro_losses = []
+
+    # ---- a run in a file ----
+
+    def save(self, path, *, data=None, extra=None) -> None:
+        """Saves the whole run, wherever the window is, so that it goes on with the same bits.
+
+        Parameters, layer state, the open window with its buffers and sums, optimizer state and hyper-parameters, moving average, counters,
+        and the state of ``schedule``, ``data`` and registered objects. One safetensors file with a checksum; it replaces an old one at
+        once, and a power loss leaves one of the two. Between forward and accumulate the state before this micro-batch is saved.
+
+        Args:
+            path: of the file, such as "run.safetensors".
+            data: the ``ga.data.Loader`` (or another object with ``state_dict`` and ``load_state_dict``) that the micro-batches come from.
+            extra: anything that JSON can hold; ``load`` returns it.
+
+        Raises:
+            StageError: the micro-batch at hand has already changed what would be saved; the text tells what to do.
+            OSError: the file could not be written, such as on a full disk; an old one is unchanged.
+        """
+        from . import checkpoint
+        checkpoint.save(self, path, data=data, extra=extra)
+
+    def load(self, path, *, data=None):
+        """Restores what ``save`` saved into a network, optimizer and Accumulator that were made in the same way; returns ``extra``.
+
+        May differ: micro_batch, memory options, threads; accumulation_steps, effective_batch_size, tail, max_grad_norm, on_non_finite,
+        schedule and the decay of ema, where those given to this Accumulator hold and a UserWarning names the change. Hyper-parameters such
+        as lr come from the file; set them afterwards to change them.
+
+        Raises:
+            ValueError: the file is damaged or of another run, and how; nothing was changed.
+        """
+        from . import checkpoint
+        return checkpoint.load(self, path, data=data)
+
+    def register(self, name: str, item) -> None:
+        """Saves and loads an object with the run: one with ``state_dict()`` (numbers, texts, lists, NumPy arrays by name) and
+        ``load_state_dict(state)``, which checks before it changes anything. Register it under the same name before ``load``."""
+        if not (callable(getattr(item, "state_dict", None)) and callable(getattr(item, "load_state_dict", None))):
+            raise TypeError(f"register: {type(item).__name__} has no state_dict and load_state_dict")
+        if not isinstance(name, str) or not name or "/" in name or name in ("data", "loss_scale", "noise_scale", "schedule"):
+            raise ValueError(f"register: name={name!r}, expected a text without / that is not data, loss_scale, noise_scale or schedule")
+        self._registered[name] = item
 
     def __repr__(self):
         micro_step, _, weight, samples = self._core.sums()
