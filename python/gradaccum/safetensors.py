@@ -61,7 +61,7 @@ def _entry(name: str, entry, room: int) -> tuple[str, tuple[int, ...], int, int]
     if not isinstance(shape, list) or len(shape) > 32 or not all(_whole(n) for n in shape):
         raise ValueError(f"{name!r}: shape {shape!r}, expected a list of at most 32 sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_whole(n) for n in offsets) or not offsets[0] <= offsets[1] <= room:
-        raise ValueError(f"{name!r}: data_offsets {offsets!r}, expected two places in the {room} bytes of data")
+        raise ValueError(f"{name!r}: data_offsets {offsets!r}, expected two places in the {room} bytes of data; the file may be cut off")
     size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
     if offsets[1] - offsets[0] != size:
         raise ValueError(f"{name!r}: {dtype} of shape {tuple(shape)} takes {size} bytes, data_offsets {offsets} hold {offsets[1] - offsets[0]}")
