@@ -136,6 +136,69 @@ def test_batches_that_cannot_be(x, y, options, text):
         data.batches(x, y, **options)
 
 
+# ---- Loader ----
+
+def flat(loader, epochs, batches=None):
+    """Targets in the order in which they come."""
+    out = []
+    while loader.epoch < epochs:
+        for _, y in loader:
+            out.append(y.tolist())
+            if len(out) == batches:
+                return out
+    return out
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"drop_last": True}, {"seed": 4}], ids=str)
+def test_a_loader_gives_epochs_of_batches_and_goes_on_from_every_position(options):
+    y = np.arange(10)
+    expected = [b.tolist() for epoch in range(3) for _, b in data.batches(y, y, 4, epoch=epoch, **options)]
+    whole = data.Loader(y, y, 4, **options)
+    assert len(whole) == len(expected) / 3 and flat(whole, 3) == expected
+    assert (whole.epoch, whole.position) == (3, 0)
+    for n in range(1, len(expected) + 1):
+        first, then = data.Loader(y, y, 4, **options), data.Loader(y, y, 4, **options)
+        assert flat(first, 3, n) == expected[:n]
+        in_epoch = (n - 1) % len(whole) + 1
+        assert (first.epoch, first.position) == ((n - 1) // len(whole), min(in_epoch * 4, 10))
+        then.load_state_dict(first.state_dict())
+        assert flat(then, 3) == expected[n:]
+        assert flat(first, 3) == expected[n:]                # a new loop goes on, too
+
+
+def test_a_loader_goes_on_with_another_batch_size():
+    y = np.arange(10)
+    loader, order = data.Loader(y, y, 4), np.concatenate([b for _, b in data.batches(y, y, 10)]).tolist()
+    assert flat(loader, 1, 1) == [order[:4]]
+    other = data.Loader(y, y, 5)
+    other.load_state_dict(loader.state_dict())
+    assert flat(other, 1) == [order[4:9], order[9:]]
+    other = data.Loader(y, y, 5, drop_last=True)
+    other.load_state_dict(loader.state_dict())
+    assert flat(other, 1) == [order[4:9]]
+
+
+@pytest.mark.parametrize("change, text", [
+    ({"seed": 1}, "seed was 1 and is 0 here"), ({"samples": 9}, "samples was 9 and is 10"), ({"shuffle": False}, "shuffle was False and is True"),
+    ({"position": 11}, "position=11, but an epoch has 10"), ({"position": -1}, "position=-1"), ({"epoch": 0.5}, "epoch=0.5"), ({"x": 1}, "got .*'x'"),
+])
+def test_positions_of_another_order_are_refused(change, text):
+    loader = data.Loader(np.arange(10), np.arange(10), 4)
+    before = flat(loader, 1, 1) and loader.state_dict()
+    with pytest.raises(ValueError, match=text):
+        loader.load_state_dict(before | change)
+    assert loader.state_dict() == before
+
+
+def test_a_loader_refuses_what_batches_refuses():
+    with pytest.raises(ValueError, match="batch_size|size=0"):
+        data.Loader(np.arange(4), np.arange(4), 0)
+    with pytest.raises(ValueError, match="they must be equal"):
+        data.Loader(np.arange(4), np.arange(5), 2)
+    with pytest.raises(ValueError, match="start=-1"):
+        data.batches(np.arange(4), np.arange(4), 2, start=-1)
+
+
 # ---- brain MRI ----
 
 def test_the_volume_is_a_brain_without_a_face():

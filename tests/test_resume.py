@@ -264,6 +264,17 @@ def test_an_unfinished_window_at_the_end_of_an_epoch(tail, tmp_path):
     assert not differs(bits(run.go("step")), bits(whole)) and whole.acc.micro_step == 11 % K
 
 
+def test_a_run_of_update_many(tmp_path):
+    x, y = samples()
+    whole, first = Run(), Run()
+    whole.acc.update_many(x, y)
+    first.acc.update_many(x[:30], y[:30])
+    first.save(tmp_path / "run")
+    run = Run().load(tmp_path / "run")
+    run.acc.update_many(x[30:], y[30:])
+    assert not differs(bits(run) | {"last": 0}, bits(whole) | {"last": 0}) and run.acc.last_update == whole.acc.last_update
+
+
 def test_gradients_of_convolutions_and_losses_with_class_weights(tmp_path):
     """Parameters that lie in memory in another order than their shape says; a loss that keeps numbers."""
     rng = np.random.default_rng(0)

@@ -1,4 +1,5 @@
 """The safetensors layout, written and read by hand: what fits is read exactly, everything else is refused with the reason."""
+import hashlib
 import json
 import os
 import struct
@@ -55,6 +56,24 @@ def test_existing_files_are_replaced_only_by_complete_ones(tmp_path, monkeypatch
     with pytest.raises(OSError, match="no space"):
         safetensors.save({"a": np.arange(4)}, path)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["x"]
+
+
+def test_a_checksum_is_that_of_the_file_with_zeros_in_its_place(tmp_path):
+    path, arrays = tmp_path / "x", {"a": np.arange(3.0), "b": np.zeros((0, 2), np.int8), "c": np.array(True)}
+    safetensors.save(arrays, path, {"k": '"sha256":"' + "0" * 64 + '"'}, checksum=True)
+    read, metadata = safetensors.read(path)
+    assert all(np.array_equal(read[name], a) and read[name].dtype == a.dtype for name, a in arrays.items()) and set(metadata) == {"k"}
+    content, digest = path.read_bytes(), safetensors.metadata(path)["sha256"]
+    assert digest == hashlib.sha256(content.replace(digest.encode(), b"0" * 64)).hexdigest()
+    path.write_bytes(content[:-1] + b"\0")                    # True becomes False: a valid file of other content
+    assert not safetensors.load(path)["c"]
+    with pytest.raises(ValueError, match=f"not {digest} as it says: the file was damaged or changed"):
+        safetensors.read(path)
+    safetensors.save(arrays, path)
+    with pytest.raises(ValueError, match="no SHA-256 checksum"):
+        safetensors.read(path)
+    with pytest.raises(ValueError, match="sha256 is the name of the checksum"):
+        safetensors.save(arrays, path, {"sha256": "x"}, checksum=True)
 
 
 @pytest.mark.parametrize("arrays, metadata, text", [

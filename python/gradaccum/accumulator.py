@@ -643,11 +643,8 @@ class Accumulator:
     def register(self, name: str, item) -> None:
         """Saves and loads an object with the run: one with ``state_dict()`` (numbers, texts, lists, NumPy arrays by name) and
         ``load_state_dict(state)``, which checks before it changes anything. Register it under the same name before ``load``."""
-        if not (callable(getattr(item, "state_dict", None)) and callable(getattr(item, "load_state_dict", None))):
-            raise TypeError(f"register: {type(item).__name__} has no state_dict and load_state_dict")
-        if not isinstance(name, str) or not name or "/" in name or name in ("data", "loss_scale", "noise_scale", "schedule"):
-            raise ValueError(f"register: name={name!r}, expected a text without / that is not data, loss_scale, noise_scale or schedule")
-        self._registered[name] = item
+        from . import checkpoint
+        checkpoint.register(self, name, item)
 
     def __repr__(self):
         micro_step, _, weight, samples = self._core.sums()

@@ -35,7 +35,7 @@ from ._version import __version__
 
 FORMAT = 1
 _PARAMETERS, _GRADIENTS = 0, 1                               # blocks of the core
-_OWN = ("loss_scale", "noise_scale", "schedule")             # parts of an Accumulator that may have a state of their own
+_OWN = ("loss_scale", "noise_scale", "schedule")             # attributes of an Accumulator that may have a state of their own
 _RESTING = ("clear", "accumulate", "normalize", "clip", "update")
 _NORMS = ("loss_sum", "weight_sum", "grad_norm", "grad_norm_clipped")
 _COUNTS = ("micro_step", "samples", "elements", "rejected")
@@ -122,17 +122,28 @@ def _json(name: str, value) -> str:
         raise TypeError(f"{name}: what is saved must be made of numbers, texts, lists and dicts (JSON); it holds {error}") from None
 
 
+def register(acc, name: str, item) -> None:
+    """See ``Accumulator.register``."""
+    if not (callable(getattr(item, "state_dict", None)) and callable(getattr(item, "load_state_dict", None))):
+        raise TypeError(f"register: {type(item).__name__} has no state_dict and load_state_dict")
+    if not isinstance(name, str) or not name or "/" in name or name in (*_OWN, "data"):
+        raise ValueError(f"register: name={name!r}, expected a text without / that is not data, {', '.join(_OWN)}")
+    acc._registered[name] = item
+
+
 # ---- save ----
 
-def _rest(acc, call: str) -> str:
-    """The stage to save: that before a micro-batch which has changed nothing yet. StageError if it has."""
-    net = acc.net
-    if net._accumulator is None or net._accumulator() is not acc:
+def _attached(acc, call: str) -> None:
+    if acc.net._accumulator is None or acc.net._accumulator() is not acc:
         raise StageError(f"{call}: this Accumulator was replaced by a newer one on the same network; use that one")
-    stage = net.stage
-    if call == "load" or stage in _RESTING:
-        return stage
-    if stage == "backward" and not acc.staged:
+
+
+def _stage(acc) -> str:
+    """The stage to save: between forward and accumulate that before the micro-batch. StageError if it has changed something."""
+    net = acc.net
+    if net.stage in _RESTING:
+        return net.stage
+    if net.stage == "backward" and not acc.staged:
         raise StageError("save: backward has added the micro-batch to the gradient buffer, but it is not part of the window yet; call accumulate() "
                          "and save then")
     if net._buffers:
@@ -143,7 +154,8 @@ def _rest(acc, call: str) -> str:
 
 def save(acc, path, *, data=None, extra=None) -> None:
     """See ``Accumulator.save``."""
-    stage = _rest(acc, "save")
+    _attached(acc, "save")
+    stage = _stage(acc)
     objects = _objects(acc, data)
     arrays, window = _arrays(acc)
     if stage != "clear":
@@ -211,7 +223,7 @@ def _window_state(window: dict, counters: dict) -> tuple:
 
 def load(acc, path, *, data=None) -> dict | None:
     """See ``Accumulator.load``."""
-    _rest(acc, "load")
+    _attached(acc, "load")
     arrays, metadata = safetensors.read(path)
     try:
         return _load(acc, arrays, metadata, data)
