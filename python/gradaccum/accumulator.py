@@ -613,7 +613,8 @@ class Accumulator:
 
         Parameters, layer state, the open window with its buffers and sums, optimizer state and hyper-parameters, moving average, counters,
         and the state of ``schedule``, ``data`` and registered objects. One safetensors file with a checksum; it replaces an old one at
-        once, and a power loss leaves one of the two. Between forward and accumulate the state before this micro-batch is saved.
+        once, and a power loss leaves one of the two. Between forward and accumulate the state before this micro-batch is saved. What a layer
+        of your own (``nn.Function``) keeps in Python is not known here: ``register`` it.
 
         Args:
             path: of the file, such as "run.safetensors".
@@ -629,6 +630,8 @@ class Accumulator:
 
     def load(self, path, *, data=None):
         """Restores what ``save`` saved into a network, optimizer and Accumulator that were made in the same way; returns ``extra``.
+
+        Whatever they held is replaced, an open window too. Call it before the loop over ``data`` begins.
 
         May differ: micro_batch, memory options, threads; accumulation_steps, effective_batch_size, tail, max_grad_norm, on_non_finite,
         schedule and the decay of ema, where those given to this Accumulator hold and a UserWarning names the change. Hyper-parameters such

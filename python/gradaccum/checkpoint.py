@@ -32,6 +32,7 @@ from . import safetensors
 from ._checks import whole
 from ._core import StageError
 from ._version import __version__
+from .nn.module import Layer
 
 FORMAT = 1
 _PARAMETERS, _GRADIENTS = 0, 1                               # blocks of the core
@@ -81,7 +82,7 @@ def _objects(acc, data) -> dict:
 def _fingerprint(acc, objects: dict) -> dict:
     """What must be the same when a run goes on."""
     net, opt = acc.net, acc.optimizer
-    options = {name: module.options() for name, module in net._module.named_modules() if hasattr(module, "options")}
+    options = {name: module.options() for name, module in net._module.named_modules() if isinstance(module, Layer)}
     groups = opt and [[name for name, i in zip(net._param_names, opt._indices) if i == k] for k in range(len(opt.groups))]
     return {
         "network": {
@@ -221,13 +222,13 @@ def _window_state(window: dict, counters: dict) -> tuple:
     return window["stage"], counts, (*norms, bool(window["clipped"])), (*totals, float(counters["weight"]))
 
 
-def load(acc, path, *, data=None) -> dict | None:
+def load(acc, path, *, data=None):
     """See ``Accumulator.load``."""
     _attached(acc, "load")
     arrays, metadata = safetensors.read(path)
     try:
         return _load(acc, arrays, metadata, data)
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{os.fspath(path)}: {f'it has no {error}' if isinstance(error, KeyError) else error}; nothing was changed") from error
 
 
