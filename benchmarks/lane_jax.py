@@ -86,7 +86,8 @@ class Trainer:
         steps, lr, adam = m["window"] // micro_batch, m["lr"], m["optimizer"] == "adamw"
         self.p = {k: jnp.array(np.ascontiguousarray(to_jax(m, k, a))) for k, a in parameters(model).items()}
         self.opt = (*({k: jnp.zeros_like(a) for k, a in self.p.items()} for _ in range(2)), jnp.zeros((), jnp.int32))
-        self.state = {k[:-5]: (jnp.zeros_like(a), jnp.ones_like(a)) for k, a in self.p.items() if m["kind"] == "resnet" and k.endswith(".bias") and k != "fc.bias"}
+        norms = [k[:-5] for k in self.p if m["kind"] == "resnet" and k.endswith(".bias") and k != "fc.bias"]
+        self.state = {k: (jnp.zeros_like(self.p[f"{k}.bias"]), jnp.ones_like(self.p[f"{k}.bias"])) for k in norms}
         x, y = window(model)
         x = x.transpose(0, 2, 3, 1) if x.ndim == 4 else x
         self.x = jnp.array(np.ascontiguousarray(x.astype(np.int32) if x.dtype.kind == "i" else x).reshape(steps, micro_batch, *x.shape[1:]))
@@ -118,7 +119,8 @@ class Trainer:
                 (total, s), g = gradient(p, s, xs[0], ys[0])
             else:
                 start = ({k: jnp.zeros_like(a) for k, a in p.items()}, s, jnp.zeros(()))
-                (g, s, total), _ = lax.scan(lambda carry, xy: (micro_step(carry, p, *xy), None), start, (xs, ys), unroll=steps if variant == "unroll" else 1)
+                unroll = steps if variant == "unroll" else 1
+                (g, s, total), _ = lax.scan(lambda carry, xy: (micro_step(carry, p, *xy), None), start, (xs, ys), unroll=unroll)
             p, opt = apply(p, opt, g)
             return p, opt, s, total
 

@@ -111,8 +111,8 @@ def cell(model: str, micro_batch: int, options) -> list[dict]:
         times = sorted(lane.times)
         tenth = lambda k: times[min(len(times) - 1, len(times) * k // 10)]  # noqa: E731
         median = statistics.median(times)
-        rows.append(row | {"updates": len(times), "seconds": median, "p10": tenth(1), "p90": tenth(9), "samples_per_second": MODELS[model]["window"] / median,
-                           "gflops": work / median * 1e-9, "checked": len(lane.about.pop("losses"))} | {"about": lane.about})
+        row |= {"updates": len(times), "seconds": median, "p10": tenth(1), "p90": tenth(9), "samples_per_second": MODELS[model]["window"] / median}
+        rows.append(row | {"gflops": work / median * 1e-9, "checked": len(lane.about.pop("losses")), "about": lane.about})
     return rows
 
 
@@ -129,8 +129,8 @@ def markdown(results: list[list[dict]], peak: float | None, head: str) -> str:
         if ours is None:
             continue
         spread = (ours["p90"] - ours["p10"]) / ours["seconds"]
-        cells = [ours["model"], f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.4g}", f"{100 * spread:.0f} %",
-                 f"{ours['gflops'] / peak:.2f}" if peak else ""]
+        cells = [ours["model"], f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}",
+                 f"{100 * spread:.0f} %", f"{ours['gflops'] / peak:.2f}" if peak else ""]
         cells += [peer["lane"], f"{1e3 * peer['seconds']:.4g}", f"**{peer['seconds'] / ours['seconds']:.2f}**"] if peer else ["none", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--out", default="", help="writes <out>.json and <out>.md")
     options = parser.parse_args()
     peak = peaks(options.threads)
-    machine = f"{platform.machine()}, {options.threads} threads, multiply-add peak {peak[-1]:.0f} GFLOP/s" if peak else f"{platform.machine()}, {options.threads} threads"
+    machine = f"{platform.machine()}, {options.threads} threads" + (f", multiply-add peak {peak[-1]:.0f} GFLOP/s" if peak else "")
     results = []
     for model in MODELS if options.models == "all" else options.models.split(","):
         for micro_batch in MODELS[model]["micro_batches"]:

@@ -275,6 +275,10 @@ ga_status ga_window_update(ga_window *window, const ga_batch *batch, int64_t pie
 ga_status ga_window_update_many(ga_window *window, const ga_batch *batch, int64_t samples, int64_t piece, const double *lr, ga_update *updates,
                                 double *losses, double *weights, int64_t *done);
 
+/* Where the first NaN or infinity of the last window that had one came from: "output of 2 (gelu), sample 37 of the window", or "gradient of 0.weight
+ * (0, linear)"; "" if there was none. */
+const char *ga_window_non_finite(const ga_window *window);
+
 /* Inside the window: */
 int64_t ga_window_micro_step(const ga_window *window);
 void ga_window_sums(const ga_window *window, double *loss_sum, double *weight, int64_t *samples);

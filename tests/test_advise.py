@@ -8,7 +8,7 @@ from conftest import below, hand_net, residual_net
 
 import gradaccum as ga
 from gradaccum import nn, optim
-from gradaccum.advise import _copy, adascale_gain, half_life, linear, square_root
+from gradaccum.advice import _copy, adascale_gain, half_life, linear, square_root
 
 
 def asked(x, y, optimizer=optim.SGD, net=None, steps=None, sizes=(1,), options=None, **arguments):
@@ -135,7 +135,7 @@ def test_the_answer_follows_the_times(monkeypatch):
             for cost in costs:
                 cost.seconds, cost.alone = window[cost.micro_batch], alone[cost.micro_batch]
                 cost.seconds_per_sample = cost.seconds / len(batch[1])
-        monkeypatch.setattr(sys.modules["gradaccum.advise"], "_measure_times", put)
+        monkeypatch.setattr(sys.modules["gradaccum.advice"], "_measure_times", put)
         return asked(gradients(8), below(8), sizes=(8, 2))
 
     advice = times({8: 1.0, 2: 3.0}, {8: 0.125, 2: 1.0})

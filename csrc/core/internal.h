@@ -81,6 +81,7 @@ struct ga_net {
     double loss_sum, weight;                     /* of the micro-batch at hand */
     int64_t elements;                            /* target elements with weight */
     int torn;                                    /* a backward failed half-way: the gradients are no sum of anything */
+    char culprit[3 * GA_MAX_NAME];               /* where the first NaN or infinity of the window came from */
     int64_t free_updates, free_samples;          /* stand in for the window's counts while there is none */
     ga_window *window;
     ga_time *time;                               /* a record a node and one for the update, while profiled */
@@ -122,6 +123,7 @@ ga_status ga_run_loss(ga_net *net, const ga_batch *batch);
 ga_status ga_run_backward(ga_net *net);
 ga_status ga_wrong_stage(const ga_net *net, const char *call);
 ga_stage ga_resting_stage(const ga_net *net);                /* between micro-batches */
+void ga_find_non_finite(ga_net *net, const ga_batch *batch); /* the loss is not finite: which node began it */
 void ga_zero_gradients(ga_net *net);
 void ga_fold_ties(ga_net *net);
 void ga_commit_layers(ga_net *net);                          /* after an update: running statistics of the window */

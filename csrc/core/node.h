@@ -122,6 +122,7 @@ typedef struct {
                      int64_t n, void *p, void *g, void *const state[3]);
     /* buffers.c */
     double (*norm_squares)(int64_t n, const void *g, double divisor);
+    int (*finite)(int64_t n, const void *g);
     void (*scale)(int64_t n, void *g, double divisor, double factor);
     void (*add)(int64_t n, void *to, const void *from);
     void (*average)(int64_t n, void *ema, const void *p, double decay);

@@ -153,6 +153,19 @@ static void pack_nodes(ga_net *net)
     net->stale_packed = 0;
 }
 
+static void import_inputs(ga_net *net, const ga_batch *batch)
+{
+    for (int k = 0; k < net->n_inputs; k++) {
+        const ga_value *v = &net->value[net->input_value[k]];
+        ga_shape s = at_length(&v->shape, v->sequence, net->pass.length);
+        char *to = net->block[GA_ACTIVATIONS] + net->plan.piece[net->input_value[k]].offset;
+        if (v->integer)
+            memcpy(to, batch->input[k], (size_t)(net->pass.samples * ga_elements(&s)) * 8);
+        else
+            net->compute->import(&s, net->pass.samples, batch->input[k], to);
+    }
+}
+
 ga_status ga_run_forward(ga_net *net, const ga_batch *batch, int training)
 {
     const ga_window *window = net->window;
@@ -163,17 +176,11 @@ ga_status ga_run_forward(ga_net *net, const ga_batch *batch, int training)
                       .update = (uint64_t)(window ? window->counters.updates : net->free_updates),
                       .threads = threads < net->plan.threads ? threads : net->plan.threads};
     net->shown = 0;
+    if (!window || !window->micro_step)
+        net->culprit[0] = 0;
     if (net->stale_packed)
         pack_nodes(net);
-    for (int k = 0; k < net->n_inputs; k++) {
-        const ga_value *v = &net->value[net->input_value[k]];
-        ga_shape s = at_length(&v->shape, v->sequence, pass->length);
-        char *to = net->block[GA_ACTIVATIONS] + net->plan.piece[net->input_value[k]].offset;
-        if (v->integer)
-            memcpy(to, batch->input[k], (size_t)(pass->samples * ga_elements(&s)) * 8);
-        else
-            net->compute->import(&s, pass->samples, batch->input[k], to);
-    }
+    import_inputs(net, batch);
     net->clock = -1;
     for (int i = 0; i < net->n_nodes; i++) {
         if (i == net->loss_node)
@@ -226,6 +233,50 @@ ga_status ga_run_loss(ga_net *net, const ga_batch *batch)
         net->weight += node->loss_weight[i];
     }
     return GA_OK;
+}
+
+/* First sample of a value with NaN or infinity, in the window; -1: none */
+static long long bad_sample(const ga_net *net, int v, const void *at)
+{
+    const ga_value *value = &net->value[v];
+    ga_shape s = at_length(&value->shape, value->sequence, net->pass.length);
+    int64_t n = ga_elements(&s);
+    for (int64_t i = 0; i < net->pass.samples && !value->integer; i++)
+        if (!net->compute->finite(n, (const char *)at + i * n * net->compute->real_bytes))
+            return net->pass.first_sample + i;
+    return -1;
+}
+
+/* With the batch at hand forward runs once more (`again`: nothing is counted twice), looking at each output before its memory is used
+ * again. Without, the outputs that are still there are looked at. */
+void ga_find_non_finite(ga_net *net, const ga_batch *batch)
+{
+    const ga_node *loss = net->node[net->loss_node];
+    long long sample;
+    if (net->culprit[0])
+        return;
+    for (int k = 0; batch && k < net->n_inputs; k++)
+        if ((sample = bad_sample(net, net->input_value[k], batch->input[k])) >= 0) {
+            snprintf(net->culprit, sizeof net->culprit, "input %s, sample %lld of the window", net->input_name[k], sample);
+            return;
+        }
+    if (batch)
+        import_inputs(net, batch);
+    net->pass.again = 1;
+    for (int i = 0; i < net->n_nodes && !net->culprit[0]; i++) {
+        const ga_node *node = net->node[i];
+        int64_t offset, samples, length;
+        if (i == net->loss_node || (batch && node->layer->forward(node, &net->pass)))
+            continue;
+        if (!batch && ga_value_place(net, node->output, 0, &offset, &samples, &length))
+            continue;
+        if ((sample = bad_sample(net, node->output, node->y)) >= 0)
+            snprintf(net->culprit, sizeof net->culprit, "output of %s (%s), sample %lld of the window", node->name, node->layer->kind, sample);
+    }
+    net->pass.again = 0;
+    for (int64_t i = 0; i < net->pass.samples && !net->culprit[0]; i++)
+        if (!isfinite(loss->loss[i]))
+            snprintf(net->culprit, sizeof net->culprit, "loss, sample %lld of the window", (long long)(net->pass.first_sample + i));
 }
 
 void ga_zero_gradients(ga_net *net)
@@ -316,6 +367,8 @@ ga_status ga_loss(ga_net *net, const ga_batch *batch, double *loss_sum, double *
     net->stage = GA_STAGE_LOSS;
     *loss_sum = net->loss_sum;
     *weight = net->weight;
+    if (!isfinite(net->loss_sum))
+        ga_find_non_finite(net, NULL);
     return GA_OK;
 }
 

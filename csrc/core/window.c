@@ -10,7 +10,9 @@
  *
  * Order at the boundary: finalise the buffer, divide by the weight, unscale, check for NaN and infinity, norm, clip, weight
  * decay and step, moving average, counters, clear. */
+#include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "internal.h"
@@ -198,6 +200,22 @@ static void measure(ga_window *window, const ga_node *loss)
     n->parts += n->parts < 2;
 }
 
+/* The gradient has a NaN or infinity: if forward had none, the node whose backward gave the first, which is the last in order. */
+static const char *culprit(ga_net *net)
+{
+    for (int i = net->n_nodes - 1; i >= 0 && !net->culprit[0]; i--)
+        for (int k = 0; k < net->node[i]->n_params; k++) {
+            const ga_param *p = &net->param[net->node[i]->param[k]];
+            if (p->frozen || net->compute->finite(p->count, net->block[GA_GRADIENTS] + p->offset * net->compute->real_bytes))
+                continue;
+            snprintf(net->culprit, sizeof net->culprit, "gradient of %s (%s)", p->name, net->node[i]->layer->kind);
+            break;
+        }
+    if (!net->culprit[0])
+        snprintf(net->culprit, sizeof net->culprit, "divisor: the loss scale times the weight is too large");
+    return net->culprit;
+}
+
 /* Takes what backward added into the window, as `micro_steps` micro-batches. */
 static ga_status accumulate(ga_window *window, int64_t micro_steps, int *rejected)
 {
@@ -212,6 +230,8 @@ static ga_status accumulate(ga_window *window, int64_t micro_steps, int *rejecte
                || (isfinite(net->loss_sum) && gradients_finite(net));
     if (!window->micro_step)
         window->noise = (ga_noise){0};
+    if (!keep)
+        culprit(net);
     if (keep) {
         if (window->measure)
             measure(window, loss);
@@ -254,6 +274,8 @@ static double divisor(const ga_window *window)
 static double norm_of(const ga_net *net, double divide)
 {
     double sum = 0;
+    if (net->dtype == GA_FLOAT32 && divide > FLT_MAX)            /* loss scale times weight: dividing by it would give 0 */
+        return INFINITY;
     for (int p = 0; p < net->n_params; p++)
         if (!net->param[p].frozen)
             sum += net->compute->norm_squares(net->param[p].count,
@@ -274,6 +296,8 @@ static double finalise(ga_window *window)
                               net->block[GA_GRADIENTS]);
     return 1;
 }
+
+const char *ga_window_non_finite(const ga_window *window) { return window->net ? window->net->culprit : ""; }
 
 static double clip_factor(double norm, double max_norm)
 {
@@ -344,8 +368,8 @@ ga_status ga_window_apply(ga_window *window)
     if ((status = ga_optimizer_ready(window->optimizer)))
         return status;
     if (!isfinite(window->grad_norm))
-        return ga_fail(GA_ENONFINITE, "step: the window's gradient has NaN or infinity (norm %g); nothing was updated; "
-                       "clear(discard=True) drops the window", window->grad_norm);
+        return ga_fail(GA_ENONFINITE, "step: the window's gradient has NaN or infinity, first in the %s; nothing was updated; "
+                       "clear(discard=True) drops the window", culprit(net));
     double before = net->time ? ga_now() : 0;
     ga_optimizer_run(window->optimizer, 1, 1, 0);
     committed(window);
@@ -401,7 +425,12 @@ static ga_status add_checked(ga_window *window, const ga_batch *batch, int64_t m
     if (!status) {
         *loss_sum = net->loss_sum;
         *weight = net->weight;
-        status = ga_run_backward(net);
+        if (!isfinite(net->loss_sum)) {
+            ga_find_non_finite(net, batch);
+            status = ga_run_loss(net, batch);    /* forward ran again, over memory that the loss uses */
+        }
+        if (!status)
+            status = ga_run_backward(net);
         net->stage = GA_STAGE_BACKWARD;
     }
     return status ? status : accumulate(window, micro_steps, rejected);
@@ -445,9 +474,10 @@ ga_status ga_window_finish(ga_window *window, ga_update *update)
     update->grad_norm = norm_of(net, d);
     if (!isfinite(update->grad_norm)) {
         if (window->options.on_nonfinite == GA_NONFINITE_RAISE)
-            return ga_fail(GA_ENONFINITE, "update: the window's gradient has NaN or infinity (norm %g); nothing was updated; "
-                           "clear(discard=True) drops the window", update->grad_norm);
+            return ga_fail(GA_ENONFINITE, "update: the window's gradient has NaN or infinity, first in the %s; nothing was updated; "
+                           "clear(discard=True) drops the window", culprit(net));
         update->skipped = GA_SKIPPED_NONFINITE;
+        culprit(net);
         empty(window, 0);
         return GA_OK;
     }

@@ -571,6 +571,12 @@ static PyObject *array_attribute(PyObject *object, void *closure)
     return Py_NewRef(array);
 }
 
+static PyObject *window_non_finite(PyObject *object, void *closure)
+{
+    (void)closure;
+    return PyUnicode_FromString(ga_window_non_finite(((WindowObject *)object)->window));
+}
+
 static PyMethodDef window_methods[] = {
     {"set", window_set, METH_VARARGS, "set(same arguments as the constructor): new options, while empty"},
     {"begin", window_begin, METH_NOARGS, "begin()"},
@@ -594,6 +600,7 @@ static PyMethodDef window_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef window_getset[] = {
+    {"non_finite", window_non_finite, NULL, "where the first NaN or infinity of the last window that had one came from", NULL},
     {"buffer", array_attribute, NULL, "flat buffer of a staged window, or None", NULL},
     {"compensation", array_attribute, NULL, "its compensation, or None", "c"},
     {"ema", array_attribute, NULL, "flat moving average of the parameters, or None", "e"},

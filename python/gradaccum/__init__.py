@@ -12,27 +12,27 @@
 from ._core import get_num_threads, set_num_threads
 from ._library import __version__, info
 from .accumulator import Accumulator, Event, Step, Update, planned_updates
-from .advise import advise
 from .errors import BudgetError, StageError
+from .loss_scale import DynamicLossScale
 from .memory import MemoryReport
 from .network import Network
 from .noise import noise_scale
 from .plan import plan
 
 __all__ = [
-    "Accumulator", "BudgetError", "Comparison", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__", "advise",
-    "check_equivalence", "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
+    "Accumulator", "BudgetError", "Comparison", "DynamicLossScale", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__",
+    "advise", "check_equivalence", "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
 ]
+
+_LAZY = {"advise": "advice", "check_equivalence": "testing", "compare": "comparison", "Comparison": "comparison"}
 
 
 def __getattr__(name):
     """Submodules that are loaded when first used: ``ga.data``, ``ga.reference``, ``ga.testing``, ..."""
     import importlib
 
-    if name == "check_equivalence":
-        return importlib.import_module(f"{__name__}.testing").check_equivalence
-    if name in ("compare", "Comparison"):
-        return getattr(importlib.import_module(f"{__name__}.comparison"), name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     if name in ("data", "nn", "optim", "reference", "testing", "models", "replay", "show"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,6 +21,7 @@ import numpy as np
 from . import _core
 from ._checks import choice, whole
 from ._core import StageError
+from .loss_scale import DynamicLossScale
 from .network import Network
 from .noise import DECAY, NoiseScale
 from .optim import Optimizer
@@ -50,6 +51,9 @@ class Update:
         lr: learning rate that was used (first group).
         skipped, reason: no update was made, and why.
         rejected: micro-batches that were left out (on_non_finite="skip_micro_batch").
+        loss_scale: factor of the loss in backward during this window.
+        non_finite: of a skipped update or a rejected micro-batch, where the first NaN or infinity came from: "output of 2 (gelu), sample 37 of
+            the window", "input x, ...", or "gradient of 0.weight (linear)".
         seconds: from the first micro-batch (or ``begin``) to the end of the update. Not compared by ``==``.
     """
 
@@ -67,6 +71,8 @@ class Update:
     skipped: bool = False
     reason: str = ""
     rejected: int = 0
+    non_finite: str = ""
+    loss_scale: float = 1.0
     seconds: float = field(default=0.0, compare=False)
 
     @property
@@ -136,7 +142,8 @@ class Accumulator:
             for demonstrations "bfloat16", "float16". Others than the network's imply ``staged``.
         staged: keep the gradient of the micro-batch (``net.grads``) and the window's buffer (``buffer``) apart.
         max_grad_norm: clip the window's gradient once, at the boundary, as torch.nn.utils.clip_grad_norm_.
-        loss_scale: factor of the loss in backward, taken out again once at the boundary.
+        loss_scale: factor of the loss in backward, the same for a whole window, taken out again once at the boundary: a number, "dynamic", or a
+            ``ga.DynamicLossScale``, which needs on_non_finite="skip_update". For demonstrations; float32 does not need it.
         on_non_finite: "raise", "skip_micro_batch" (implies staged) or "skip_update".
         schedule: function of the number of updates that gives the learning rate, called before each update.
         ema: decay of a moving average of the parameters, once per update; see ``ema``.
@@ -145,7 +152,8 @@ class Accumulator:
 
     def __init__(self, net: Network, optimizer: Optimizer | None = None, accumulation_steps: int | Callable[[int], int] | None = None, *,
                  gradient_accumulation_steps=None, effective_batch_size: int | None = None, reduction: str = "mean", tail: str = "flush",
-                 accumulator: str | None = None, staged: bool = False, max_grad_norm: float | None = None, loss_scale: float | None = None,
+                 accumulator: str | None = None, staged: bool = False, max_grad_norm: float | None = None,
+                 loss_scale: "float | str | DynamicLossScale | None" = None,
                  on_non_finite: str = "raise", schedule: Callable[[int], float] | None = None, ema: float | None = None,
                  noise_scale: bool | float = False):
         if not isinstance(net, Network):
@@ -173,6 +181,12 @@ class Accumulator:
         if ema is not None and not 0 <= ema <= 1:
             raise ValueError(f"ema={ema}: expected a decay in [0, 1]")
         _check_norm(max_grad_norm)
+        if isinstance(loss_scale, str):
+            choice("loss_scale", loss_scale, ("dynamic",))
+            loss_scale = DynamicLossScale()
+        if isinstance(loss_scale, DynamicLossScale) and on_non_finite != "skip_update":
+            raise ValueError(f"loss_scale: a dynamic one grows until a window overflows, but on_non_finite={on_non_finite!r} does not skip windows; use "
+                             'on_non_finite="skip_update"')
         self.net, self.optimizer = net, optimizer
         self.reduction, self.tail, self.accumulator = reduction, tail, accumulator or own
         self.staged = bool(staged or accumulator is not None or on_non_finite == "skip_micro_batch")
@@ -198,7 +212,7 @@ class Accumulator:
     def _options(self):
         return (self.net._core, self.optimizer._core if self.optimizer else None, REDUCTIONS[self.reduction], self.staged,
                 self._core_buffer, self._max_grad_norm or 0.0, NON_FINITE[self.on_non_finite],
-                1.0 if self.loss_scale is None else float(self.loss_scale), self._ema_decay)
+                self._scale(), self._ema_decay)
 
     def _attach(self):
         net, count = self.net, self.net.params.size
@@ -394,7 +408,7 @@ class Accumulator:
 
     def _works_between_windows(self) -> bool:
         """Whether something must run in Python between two windows."""
-        return self.noise_scale is not None
+        return self.noise_scale is not None or isinstance(self.loss_scale, DynamicLossScale)
 
     def _limit(self, call: str, y) -> int | None:
         """Micro-batches that a window may have at most."""
@@ -470,10 +484,22 @@ class Accumulator:
             samples=raw["samples"], tokens=raw["elements"], micro_steps=raw["micro_steps"], micro_losses=micro_losses, grad_norm=norm,
             grad_norm_clipped=None if skipped else raw["grad_norm_clipped"], clipped=raw["clipped"],
             lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"],
-            seconds=time.perf_counter() - self._started)
+            non_finite=self._core.non_finite if skipped == 2 or raw["rejected"] else "",
+            loss_scale=self._scale(), seconds=time.perf_counter() - self._started)
         if self.noise_scale is not None:
             self.noise_scale._window(self.last_update, self.reduction)
+        if isinstance(self.loss_scale, DynamicLossScale) and skipped != 1:
+            self.loss_scale.update(overflow=skipped == 2)
+            self._rescale()
         return self.last_update
+
+    def _scale(self) -> float:
+        return 1.0 if self.loss_scale is None else float(self.loss_scale)
+
+    def _rescale(self) -> None:
+        """Gives the core a scale that has moved, once the window is empty."""
+        if self.net.stage == "clear":
+            self._core.set(*self._options())
 
     def _warn_of_batch_statistics(self) -> None:
         net = self.net
@@ -605,6 +631,8 @@ class Accumulator:
         """Empties the window after an update; with ``discard=True`` also one that holds something."""
         self._core.clear(bool(discard))
         self._micro_losses = []
+        if isinstance(self.loss_scale, DynamicLossScale):
+            self._rescale()
 
     # ---- a run in a file ----
 

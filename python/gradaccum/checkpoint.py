@@ -32,6 +32,7 @@ from . import safetensors
 from ._checks import whole
 from ._core import StageError
 from ._version import __version__
+from .loss_scale import DynamicLossScale
 from .nn.module import Layer
 
 FORMAT = 1
@@ -268,7 +269,10 @@ def _load(acc, arrays, metadata, data):
         if changed := _differences("", read["settings"], json.loads(_json("settings", _settings(acc)))):
             warnings.warn(f"load: the run goes on with other settings: {'; '.join(changed)}", UserWarning, stacklevel=4)
         undo.pop_all()
-    for name, view in (run | open_window).items():           # from here on nothing can fail
+    if isinstance(acc.loss_scale, DynamicLossScale):         # from here on nothing can fail
+        acc._core.clear(True)
+        acc._core.set(*acc._options())
+    for name, view in (run | open_window).items():
         view[...] = arrays.get(name, 0)
     acc._core.set_state(*state)
     acc._micro_losses, acc._started, acc.last_update = losses, started, last

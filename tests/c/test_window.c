@@ -519,6 +519,8 @@ static void unbound_state(void)
     CHECK_EQ(ga_optimizer_create(r.net, GA_SGD, &h, 1, group, &r.optimizer), GA_OK);
     CHECK_EQ(ga_window_create(r.net, r.optimizer, &options, &r.window), GA_OK);
     CHECK_EQ(ga_window_update(r.window, &b, 8, NULL, NULL, &u), GA_EVALUE);
+    give_back(&r);
+    free_data(&d);
 }
 
 static void missing_input(void)
@@ -528,6 +530,8 @@ static void missing_input(void)
     ga_batch b = rows(&d, GA_FLOAT32, 0, 8);
     b.input[0] = NULL;
     CHECK_EQ(ga_forward(r.net, &b), GA_EVALUE);
+    give_back(&r);
+    free_data(&d);
 }
 
 static void missing_output(void)
@@ -536,6 +540,8 @@ static void missing_output(void)
     data d = make_data(GA_FLOAT32, 8);
     ga_batch b = rows(&d, GA_FLOAT32, 0, 8);
     CHECK_EQ(ga_predict(r.net, &b, NULL), GA_EVALUE);
+    give_back(&r);
+    free_data(&d);
 }
 
 int main(void)
