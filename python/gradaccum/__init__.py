@@ -11,13 +11,14 @@
 """
 from ._core import get_num_threads, set_num_threads
 from ._library import __version__, info
-from .accumulator import Accumulator, Event, Step, Update, planned_updates
+from .accumulator import Accumulator, Event, Step, Update
 from .errors import BudgetError, StageError
 from .loss_scale import DynamicLossScale
 from .memory import MemoryReport
 from .network import Network
 from .noise import noise_scale
 from .plan import plan
+from .schedules import planned_updates
 
 __all__ = [
     "Accumulator", "BudgetError", "Comparison", "DynamicLossScale", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__",
@@ -33,6 +34,6 @@ def __getattr__(name):
 
     if name in _LAZY:
         return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    if name in ("data", "nn", "optim", "reference", "testing", "models", "replay", "show"):
+    if name in ("data", "nn", "optim", "reference", "testing", "models", "replay", "schedules", "show"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

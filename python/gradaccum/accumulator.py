@@ -25,6 +25,7 @@ from .loss_scale import DynamicLossScale
 from .network import Network
 from .noise import DECAY, NoiseScale
 from .optim import Optimizer
+from .schedules import TAILS, is_complete, steps_at
 
 if TYPE_CHECKING:
     from .many import Updates
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 REDUCTIONS = {"mean": 0, "mean_of_means": 1, "sum": 2}
 BUFFERS = {"float64": 1, "compensated": 2, "bfloat16": 3, "float16": 4}
 NON_FINITE = {"raise": 0, "skip_micro_batch": 1, "skip_update": 2}
-TAILS = ("flush", "drop", "carry")
 REASONS = {0: "", 1: "the window has no weight: all targets ignored or all weights 0", 2: "the gradient has NaN or infinity"}
 
 
@@ -145,7 +145,8 @@ class Accumulator:
         loss_scale: factor of the loss in backward, the same for a whole window, taken out again once at the boundary: a number, "dynamic", or a
             ``ga.DynamicLossScale``, which needs on_non_finite="skip_update". For demonstrations; float32 does not need it.
         on_non_finite: "raise", "skip_micro_batch" (implies staged) or "skip_update".
-        schedule: function of the number of updates that gives the learning rate, called before each update.
+        schedule: function of the number of updates that gives the learning rate (or a list, one for each group), called before each update; or one of
+            ``optim.lr_scheduler``.
         ema: decay of a moving average of the parameters, once per update; see ``ema``.
         noise_scale: measure the gradient noise scale of each window; True, or the decay of its smoothing. See ``gradaccum.noise``.
     """
@@ -154,7 +155,7 @@ class Accumulator:
                  gradient_accumulation_steps=None, effective_batch_size: int | None = None, reduction: str = "mean", tail: str = "flush",
                  accumulator: str | None = None, staged: bool = False, max_grad_norm: float | None = None,
                  loss_scale: "float | str | DynamicLossScale | None" = None,
-                 on_non_finite: str = "raise", schedule: Callable[[int], float] | None = None, ema: float | None = None,
+                 on_non_finite: str = "raise", schedule: Callable[[int], float | list[float]] | None = None, ema: float | None = None,
                  noise_scale: bool | float = False):
         if not isinstance(net, Network):
             raise TypeError(f"net: got {type(net).__name__}, expected a network from ga.plan(...)")
@@ -205,8 +206,10 @@ class Accumulator:
             self.micro_batch = -(-n // steps)                # as equal as possible
         self._core_buffer = BUFFERS.get(accumulator, 0)
         self._ema_decay = -1.0 if ema is None else float(ema)
-        self.accumulation_steps                              # refuses a wrong K now
         self.noise_scale = None if noise_scale is False else NoiseScale(DECAY if noise_scale is True else noise_scale)
+        if hasattr(accumulation_steps, "attach"):
+            accumulation_steps.attach(self)
+        self.accumulation_steps                              # refuses a wrong K now
         self._attach()
 
     def _options(self):
@@ -256,12 +259,7 @@ class Accumulator:
         """Micro-batches of the window at hand; None if any number is taken."""
         if self.effective_batch_size is not None:
             return -(-self.effective_batch_size // self.net.micro_batch)
-        k = self._accumulation_steps
-        if callable(k):
-            updates = self.updates if hasattr(self, "_core") else 0
-            k = k(updates)
-            return whole(f"accumulation_steps({updates})", k)
-        return None if k is None else whole("accumulation_steps", k)
+        return steps_at(self._accumulation_steps, self.updates if callable(self._accumulation_steps) and hasattr(self, "_core") else 0)
 
     @property
     def micro_step(self) -> int:
@@ -285,9 +283,8 @@ class Accumulator:
 
     def _complete(self, more: int = 0) -> bool:
         micro_step, _, _, samples = self._core.sums()
-        if self.effective_batch_size is not None:
-            return samples + more * self.micro_batch >= self.effective_batch_size
-        return micro_step + more >= (self.accumulation_steps or 1)
+        steps = None if self.effective_batch_size is not None else self.accumulation_steps
+        return is_complete(micro_step + more, samples + more * self.micro_batch, steps, self.effective_batch_size)
 
     @property
     def buffer(self) -> np.ndarray:
@@ -379,15 +376,14 @@ class Accumulator:
         if limit is not None and -(-min(size, len(y)) // self.micro_batch) > limit:
             raise ValueError(f"update_many: windows of {size} samples are {-(-size // self.micro_batch)} micro-batches of {self.micro_batch}, but "
                              f"accumulation_steps is {limit}")
-        if self._works_between_windows():
+        windows, rates = -(-len(y) // size), None
+        alone = self.noise_scale is not None or isinstance(self.loss_scale, DynamicLossScale) or hasattr(self.schedule, "hyper")
+        if self.schedule is not None and not alone:
+            by_group = [[hyper["lr"] for hyper in self._rates(first + i)] for i in range(windows)]
+            rates, alone = np.array([lr[0] for lr in by_group]), any(len(set(lr)) > 1 for lr in by_group)
+        if alone:                                            # something must run in Python between two windows
             part = lambda a, i: a if a is None else {k: v[i:i + size] for k, v in a.items()} if isinstance(a, dict) else a[i:i + size]  # noqa: E731
             return [self.update(part(x, i), y[i:i + size], part(weight, i)) for i in range(0, len(y), size)]
-        windows, rates = -(-len(y) // size), None
-        if self.schedule is not None:
-            rates = np.array([self.schedule(first + i) for i in range(windows)], dtype=np.float64)
-            if not (np.isfinite(rates).all() and (rates >= 0).all()):
-                raise ValueError(f"schedule: learning rates {rates.min()} to {rates.max()} for updates {first} to {first + windows - 1}: expected finite "
-                                 "numbers, not negative")
         self.net._before()
         self._started = time.perf_counter()
         rows, losses, weights, done, error = self._core.update_many(self.net._as_inputs(x), y, weight, size, self.micro_batch, rates)
@@ -405,10 +401,6 @@ class Accumulator:
         if error is not None:
             raise error
         return updates
-
-    def _works_between_windows(self) -> bool:
-        """Whether something must run in Python between two windows."""
-        return self.noise_scale is not None or isinstance(self.loss_scale, DynamicLossScale)
 
     def _limit(self, call: str, y) -> int | None:
         """Micro-batches that a window may have at most."""
@@ -458,21 +450,31 @@ class Accumulator:
 
     @contextmanager
     def _scheduled(self):
-        """The learning rate of the schedule for the update inside; the one before it if that fails."""
+        """The learning rates of the schedule for the update inside; those before it if that fails."""
         if self.schedule is None:
             yield
             return
-        before = [group["lr"] for group in self.optimizer.groups]
-        lr = float(self.schedule(self.updates))
-        if not (lr >= 0 and math.isfinite(lr)):
-            raise ValueError(f"schedule({self.updates}) = {lr}: expected a finite learning rate, not negative")
-        self.optimizer.lr = lr
+        before = [dict(group) for group in self.optimizer.groups]
+        new = self._rates(self.updates)
         try:
+            for i, hyper in enumerate(new):
+                self.optimizer.set(i, **hyper)
             yield
         except BaseException:
-            for i, value in enumerate(before):
-                self.optimizer.set(i, lr=value)
+            for i, hyper in enumerate(before):
+                self.optimizer.set(i, **hyper)
             raise
+
+    def _rates(self, updates: int) -> list[dict]:
+        """What the schedule says for the next update, by group."""
+        groups = len(self.optimizer.groups)
+        if hasattr(self.schedule, "hyper"):
+            return self.schedule.hyper(updates)
+        given = self.schedule(updates)
+        rates = [float(lr) for lr in given] if isinstance(given, (list, tuple)) else [float(given)] * groups
+        if len(rates) != groups or not all(lr >= 0 and math.isfinite(lr) for lr in rates):
+            raise ValueError(f"schedule({updates}) = {given}: expected a finite learning rate, not negative, or a list of {groups}, one for each group")
+        return [{"lr": lr} for lr in rates]
 
     def _record(self, raw: dict, micro_losses: list[float]) -> Update:
         skipped = raw["skipped"]
@@ -691,19 +693,3 @@ def _norm(a: np.ndarray) -> float:
 def _check_norm(value) -> None:
     if value is not None and not value > 0:
         raise ValueError(f"max_grad_norm={value}: expected a number above 0, or None for no clipping")
-
-
-def planned_updates(*, micro_batches: int, accumulation_steps: int, epochs: int = 1, tail: str = "flush") -> int:
-    """Number of updates of a run: what a schedule needs to know before it starts.
-
-    Args:
-        micro_batches: per epoch. accumulation_steps: per update. epochs: number of passes.
-        tail: policy at the end of each epoch; "carry" continues the window in the next epoch.
-    """
-    choice("tail", tail, TAILS)
-    for name, value in (("micro_batches", micro_batches), ("accumulation_steps", accumulation_steps), ("epochs", epochs)):
-        whole(name, value)
-    if tail == "carry":
-        return micro_batches * epochs // accumulation_steps
-    per_epoch = -(-micro_batches // accumulation_steps) if tail == "flush" else micro_batches // accumulation_steps
-    return per_epoch * epochs

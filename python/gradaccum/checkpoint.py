@@ -37,7 +37,7 @@ from .nn.module import Layer
 
 FORMAT = 1
 _PARAMETERS, _GRADIENTS = 0, 1                               # blocks of the core
-_OWN = ("loss_scale", "noise_scale", "schedule")             # attributes of an Accumulator that may have a state of their own
+_OWN = ("loss_scale", "noise_scale", "schedule", "_accumulation_steps")             # attributes of an Accumulator that may have a state of their own
 _RESTING = ("clear", "accumulate", "normalize", "clip", "update")
 _NORMS = ("loss_sum", "weight_sum", "grad_norm", "grad_norm_clipped")
 _COUNTS = ("micro_step", "samples", "elements", "rejected")

@@ -1,4 +1,5 @@
 """Optimizers, with PyTorch's names, arguments and formulas."""
+from . import lr_scheduler
 from .optimizers import SGD, Adam, AdamW, Optimizer
 
-__all__ = ["Adam", "AdamW", "Optimizer", "SGD"]
+__all__ = ["Adam", "AdamW", "Optimizer", "SGD", "lr_scheduler"]
