@@ -25,7 +25,8 @@ __all__ = [
     "advise", "check_equivalence", "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
 ]
 
-_LAZY = {"advise": "advice", "check_equivalence": "testing", "compare": "comparison", "Comparison": "comparison"}
+_LAZY = {"EarlyStopping": "training", "History": "training", "fit": "training", "advise": "advice", "check_equivalence": "testing", "compare": "comparison",
+         "Comparison": "comparison"}
 
 
 def __getattr__(name):
@@ -34,6 +35,6 @@ def __getattr__(name):
 
     if name in _LAZY:
         return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    if name in ("data", "nn", "optim", "reference", "testing", "models", "replay", "schedules", "show"):
+    if name in ("data", "nn", "optim", "reference", "testing", "log", "models", "replay", "schedules", "show"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
