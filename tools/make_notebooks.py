@@ -173,7 +173,18 @@ def kept(nb) -> dict[str, list]:
             if "data" in output:
                 output["data"] = {k: v for k, v in output["data"].items() if k in ("text/plain", "text/html", "image/png")}
                 output["metadata"] = {}
-        out[cell.id] = cell.outputs
+        out[cell.id] = _merged(cell.outputs)
+    return out
+
+
+def _merged(outputs: list) -> list:
+    """Neighbouring pieces of one stream as one output: where they were cut depends on the moment."""
+    out: list = []
+    for output in outputs:
+        if out and output.output_type == out[-1].output_type == "stream" and output.name == out[-1].name:
+            out[-1].text += output.text
+        else:
+            out.append(output)
     return out
 
 

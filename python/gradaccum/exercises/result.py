@@ -88,9 +88,9 @@ def call(function, *args, copies: bool = True):
 
 
 def numbers(answer, shape: tuple[int, ...], what: str = "the answer") -> np.ndarray:
-    """The answer as a float64 array of that shape. NotDone if dots are left in it."""
+    """The answer as a float64 array of that shape. NotDone if dots are left in it, or if a function returned nothing."""
     items = answer if isinstance(answer, (list, tuple)) else [answer]
-    if any(item is ... for item in items):
+    if any(item is ... or item is None for item in items):
         raise NotDone
     try:
         array = np.asarray(answer, dtype=np.float64)
