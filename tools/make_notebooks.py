@@ -1,7 +1,8 @@
 """Builds notebooks/en and notebooks/vi from notebooks/lessons: one text source a lesson, one catalogue of Vietnamese prose beside it.
 
 A source is Markdown. `<!-- cell: id -->` begins a cell; a cell that is one ```python fence is code, the others are prose. Words after the id are tags:
-`varies` marks outputs that differ from run to run (times, versions), which are not stored. `<!-- solution: name -->` is replaced by the reference solution of
+`varies` marks outputs that differ from run to run (times, versions), which are not stored; `torch` a cell that shows more with PyTorch: without
+it a lesson keeps the outputs that it has. `<!-- solution: name -->` is replaced by the reference solution of
 that exercise. A catalogue (`03_split_128.vi.md`) has `<!-- cell: id en=hash -->` and the Vietnamese prose; the hash tells which English it translates.
 
     python tools/make_notebooks.py              all lessons: run the English ones, write both languages, print the figures
@@ -188,6 +189,14 @@ def _merged(outputs: list) -> list:
     return out
 
 
+def outputs_of(lesson: Lesson) -> dict[str, list]:
+    """Runs the English notebook; without PyTorch, a lesson that shows it keeps what was stored."""
+    if any("torch" in c.tags for c in lesson.cells) and importlib.util.find_spec("torch") is None and path_of(lesson, "en").exists():
+        print(f"{lesson.name}: PyTorch is not installed, so its outputs stay as they are")
+        return {cell.id: cell.outputs for cell in nbformat.read(path_of(lesson, "en"), 4).cells if cell.cell_type == "code"}
+    return kept(execute(notebook(lesson, "en")))
+
+
 def write(nb, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.validate(nb)
@@ -214,7 +223,7 @@ def main() -> int:
             stamp(lesson)
             continue
         start = time.perf_counter()
-        outputs = kept(execute(notebook(lesson, "en")))
+        outputs = outputs_of(lesson)
         seconds = time.perf_counter() - start
         for language in LANGUAGES:
             write(notebook(lesson, language, outputs), path_of(lesson, language))

@@ -166,4 +166,31 @@ def check_pytorch_order(answer):
     return "Clear, accumulate, clip, step."
 
 
-__all__ = ["LINES", "SETTINGS", "TIMES", *(name for name in list(globals()) if name.startswith("check_"))]
+_SYMPTOMS = {
+    "the gradient norm grows with K": "c",
+    "K changes nothing but the number of updates": "a",
+    "the first update comes after one micro-batch": "d",
+    "loss and gradient norm drop in the last window of an epoch": "b",
+}
+CAUSES = {
+    "a": "zero_grad() inside the loop",
+    "b": "divided by K, though fewer micro-batches were left",
+    "c": "nobody divides",
+    "d": "index % K == 0 instead of (index + 1) % K == 0",
+}
+
+
+@exercise("diagnose")
+def check_diagnose(answer):
+    """``diagnose``: dict from each symptom to the letter of its cause in CAUSES."""
+    require(isinstance(answer, dict) and set(answer) == set(_SYMPTOMS), f"Keep the symptoms {'; '.join(_SYMPTOMS)}.")
+    if any(letter is ... for letter in answer.values()):
+        raise NotDone
+    for symptom, letter in _SYMPTOMS.items():
+        given = str(answer[symptom]).strip().lower()
+        require(given in CAUSES, f"{symptom}: expected one of the letters {', '.join(CAUSES)}, got {answer[symptom]!r}.")
+        require(given == letter, f"{symptom}: \"{CAUSES[given]}\" would look different.")
+    return "Four bugs that real projects had."
+
+
+__all__ = ["CAUSES", "LINES", "SETTINGS", "TIMES", *(name for name in list(globals()) if name.startswith("check_"))]

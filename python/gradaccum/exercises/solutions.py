@@ -126,3 +126,10 @@ def choose_setting(settings, limit):
 
 # Clear, three lines of loop, clip, step.
 pytorch_order = "ABCDEF"
+
+diagnose = {
+    "the gradient norm grows with K": "c",
+    "K changes nothing but the number of updates": "a",
+    "the first update comes after one micro-batch": "d",
+    "loss and gradient norm drop in the last window of an epoch": "b",
+}
