@@ -6,7 +6,7 @@ PIP    := $(PY) -m pip install -q --disable-pip-version-check
 
 SOURCES := $(shell find csrc python/binding setup.py tools/ga_backend.py -name '*.[ch]' -o -name '*.def' -o -name '*.py' 2>/dev/null)
 
-.PHONY: help demo test build ctest pytest sanitize valgrind coverage lint bench clean tools
+.PHONY: help demo test build ctest pytest sanitize valgrind coverage lint bench clean tools lab lessons notebooks
 
 help:                       ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -45,6 +45,21 @@ $(VENV)/editable: $(VENV)/made pyproject.toml
 $(VENV)/tested: $(VENV)/editable $(SOURCES)
 	$(PY) setup.py -q build_ext --inplace
 	@touch $@
+
+# ---- lessons ----
+
+$(VENV)/lessons: $(VENV)/editable
+	$(PIP) -e ".[lessons]" --no-build-isolation
+	@touch $@
+
+lab: $(VENV)/lessons        ## JupyterLab on the start page of the lessons
+	cd notebooks && ../$(PY) -m jupyterlab en/00_ten_minute_start.ipynb
+
+lessons: $(VENV)/lessons    ## run every lesson and check it
+	$(PY) -m pytest tests/test_notebooks.py tests/test_exercises.py
+
+notebooks: $(VENV)/lessons  ## build notebooks/en and notebooks/vi from notebooks/lessons
+	$(PY) tools/make_notebooks.py
 
 # ---- tests ----
 

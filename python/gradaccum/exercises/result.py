@@ -58,6 +58,8 @@ def exercise(answer_name: str) -> Callable:
                 return Result(answer_name, NOT_DONE, "Replace the three dots (...) by your answer and run the cell again.")
             except Wrong as error:
                 return Result(answer_name, WRONG, str(error))
+            except Exception as error:                       # an answer of a kind that the checker does not expect
+                return Result(answer_name, WRONG, f"This answer cannot be checked ({type(error).__name__}: {error}): {_short(answer)}")
 
         CHECKERS[answer_name] = check
         return check
