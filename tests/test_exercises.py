@@ -178,6 +178,11 @@ def test_nothing_stops_run_all(name):
     assert "SystemExit" in ex.check_accumulate(leave).message
 
 
+def test_a_reason_is_shown_as_html_without_being_html():
+    result = ex.check_who_breaks({"<b>"})
+    assert "&lt;b&gt;" in result._repr_html_() and "<b>who_breaks: wrong.</b>" in result._repr_html_() and "<b>: choose" in repr(result)
+
+
 def test_a_checker_protects_its_own_data():
     def spoil(settings, limit):
         settings.clear()

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import html
 import traceback
 from dataclasses import dataclass
 from typing import Callable
@@ -32,6 +33,10 @@ class Result:
 
     def __repr__(self):
         return f"{_MARKS[self.state]} {self.exercise}: {self.state}. {self.message}"
+
+    def _repr_html_(self):
+        """The same in a notebook, where long reasons wrap."""
+        return f"<div>{_MARKS[self.state]} <b>{html.escape(self.exercise)}: {self.state}.</b> {html.escape(self.message)}</div>"
 
 
 class Wrong(Exception):
