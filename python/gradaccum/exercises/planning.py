@@ -16,7 +16,7 @@ SETTINGS = [
 ]
 
 
-def _cnn_report():
+def cnn_report():
     """Bytes of the convolutional network of lesson 5, on two threads as there (each thread has a workspace)."""
     threads = get_num_threads()
     set_num_threads(2)
@@ -31,7 +31,7 @@ def _cnn_report():
 @exercise("largest_batch")
 def check_largest_batch(answer):
     """``largest_batch``: the largest micro-batch of ``ga.models.cnn()`` on 28 x 28 images that fits 6 MiB."""
-    memory, n = _cnn_report(), numbers(answer, (), "largest_batch")
+    memory, n = cnn_report(), numbers(answer, (), "largest_batch")
     require(n == int(n) and n >= 1, f"{n:g} is not a number of images.")
     limit, n = 6 * 2**20, int(n)
     require(memory.bytes(n) <= limit, f"{n} images need {memory.bytes(n) / 2**20:.2f} MiB, more than 6 MiB.")
@@ -43,7 +43,7 @@ def check_largest_batch(answer):
 def check_best_split(answer):
     """``best_split``: (micro_batch, accumulation_steps) for 96 images per update under 4 MiB, with as few micro-batches as possible."""
     m, k = (int(n) for n in numbers(answer, (2,), "best_split"))
-    memory = _cnn_report()
+    memory = cnn_report()
     require(m >= 1 and k >= 1 and m * k == 96, f"{m} x {k} is {m * k} images per update, not 96.")
     require(memory.bytes(m) <= 4 * 2**20, f"A micro-batch of {m} needs {memory.bytes(m) / 2**20:.2f} MiB, more than 4 MiB.")
     better = min(steps for steps in range(1, 97) if 96 % steps == 0 and memory.bytes(96 // steps) <= 4 * 2**20)
