@@ -52,8 +52,8 @@ $(VENV)/lessons: $(VENV)/editable
 	$(PIP) -e ".[lessons]" --no-build-isolation
 	@touch $@
 
-lab: $(VENV)/lessons        ## JupyterLab on the start page of the lessons
-	cd notebooks && ../$(PY) -m jupyterlab en/00_ten_minute_start.ipynb
+lab: $(VENV)/lessons        ## JupyterLab on the start page of the lessons; LESSONS=vi for the Vietnamese ones
+	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR)/notebooks notebooks/$(or $(LESSONS),en)/00_ten_minute_start.ipynb
 
 lessons: $(VENV)/lessons    ## run every lesson and check it
 	$(PY) -m pytest tests/test_notebooks.py tests/test_exercises.py
