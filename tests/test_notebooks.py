@@ -50,11 +50,9 @@ def test_the_limits_hold(name):
     if name != "glossary":
         assert re.match(r"# .+\?\n", lesson.cells[0].text) and "**You will be able to**" in lesson.cells[0].text and "**Time:**" in lesson.cells[0].text
         assert lesson.cells[-1].id == "next" and any(c.id == "asserts" and c.text.count("assert ") >= 3 for c in lesson.cells)
-        checks = set(re.findall(r"ex\.check_(\w+)\(", "\n".join(c.text for c in lesson.cells if c.code)))
-        assert 2 <= len(checks) <= 3
-        assert any(re.search(r"^my_guess = \.\.\.", c.text, re.M) for c in lesson.cells) and "ex.compare_guess(my_guess" in "".join(c.text for c in lesson.cells)
-        solutions = re.findall(r"<!-- solution: (\w+) -->", "".join(c.text for c in lesson.cells))
-        assert len(solutions) == len(checks)
+        text = "\n".join(c.text for c in lesson.cells)
+        assert re.search(r"^my_guess = \.\.\.", text, re.M) and "ex.compare_guess(my_guess" in text
+        assert 2 <= len(set(re.findall(r"ex\.check_(\w+)\(", text))) == len(re.findall(r"<!-- solution: \w+ -->", text)) <= 3
 
 
 def test_every_checker_is_used_by_a_lesson():
