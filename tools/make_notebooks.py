@@ -32,7 +32,10 @@ LESSONS = NOTEBOOKS / "lessons"
 SOLUTIONS = ROOT / "python" / "gradaccum" / "exercises" / "solutions.py"
 LANGUAGES = ("en", "vi")
 LIMITS = {"cells": (15, 25), "words": (0, 1000), "lines": (0, 120), "longest cell": (0, 15), "widest line": (0, 115)}   # of a lesson; the glossary is none
-DRAFT = "> *Bản nháp: chờ người Việt đọc duyệt (draft until a native reader has reviewed it).*\n\n"
+HEADERS = {                                                  # below each title
+    "en": "[Tiếng Việt](../vi/{name}.ipynb)\n\n",
+    "vi": "> *Bản nháp: chờ người Việt đọc duyệt (draft until a native reader has reviewed it).* [English](../en/{name}.ipynb)\n\n",
+}
 OLDER = "> *Bản dịch này cũ hơn bản tiếng Anh (older than the English text).*\n\n"
 MISSING = "> *Chưa dịch (not translated yet).*\n\n"
 _CELL = re.compile(r"^<!-- cell: ([a-z0-9-]+)((?: [^ >]+)*) -->\n", re.M)
@@ -149,8 +152,8 @@ def notebook(lesson: Lesson, language: str, outputs=None):
         if language == "vi":
             made_for, vi = lesson.vi.get(c.id, ("", None))
             text = MISSING + text if vi is None else vi if made_for == c.hash else OLDER + vi
-            if c is lesson.cells[0]:
-                text = text.replace("\n\n", "\n\n" + DRAFT, 1)    # below the title
+        if c is lesson.cells[0]:
+            text = text.replace("\n\n", "\n\n" + HEADERS[language].format(name=lesson.name), 1)
         cells.append(new_markdown_cell(expand(text), id=c.id))
     metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}, "language_info": {"name": "python"}}
     return new_notebook(cells=cells, metadata=metadata)
