@@ -181,8 +181,9 @@ def test_a_checker_protects_its_own_data():
 
 def test_a_guess_is_never_refused():
     assert "and so it is" in ex.compare_guess(4, 4.0, "updates")
-    assert "2 times too large" in ex.compare_guess(8, 4.0) and "4 times too small" in ex.compare_guess(1, 4.0)
-    assert "-4 off" in ex.compare_guess(0, 4.0) and "+1 off" in ex.compare_guess(1, 0.0)
+    assert "4 too many" in ex.compare_guess(8, 4.0) and "3 too few" in ex.compare_guess(1, 4)
+    assert "2 times too large" in ex.compare_guess(5, 2.5) and "4 times too small" in ex.compare_guess(25, 100.0)
+    assert "-4.5 off" in ex.compare_guess(0, 4.5) and "+0.5 off" in ex.compare_guess(0.5, 0.0)
     assert "It is 4" in ex.compare_guess(..., 4.0) and "You said 'many'" in ex.compare_guess("many", 4.0)
     assert repr(ex.compare_guess(4, 4.0)).startswith("You said")
 

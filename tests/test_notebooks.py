@@ -143,3 +143,19 @@ def test_the_english_notebook_runs(name):
     for cell in nb.cells if name in SAME_OUTPUT else ():
         if cell.cell_type == "code" and "varies" not in cell.metadata.get("tags", ()):
             assert text_of(cell) == text_of(stored[cell.id]), cell.id
+
+
+@pytest.mark.lessons
+@pytest.mark.parametrize("name", [n for n in LESSONS if n != "glossary"])
+def test_the_solutions_work_where_a_learner_writes_them(name):
+    """The notebook with every exercise solved and every guess made."""
+    nb, solved = make.notebook(LESSONS[name], "en"), 0
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.source = re.sub(r"^my_guess = \.\.\.", "my_guess = 3", cell.source, flags=re.M)
+            if check := re.search(r"^ex\.check_\w+\((\w+)\)", cell.source, re.M):
+                code = re.fullmatch(r"```python\n(.*)\n```", make.solution(check[1]), re.S)[1]
+                cell.source, solved = f"{code}\n{check[0]}", solved + 1
+    text = "".join(text_of(cell) for cell in make.execute(nb).cells if cell.cell_type == "code")
+    assert text.count("✔") == solved >= 2 and "✘" not in text and "not done yet" not in text
+    assert "You said 3" in text or "PyTorch is not installed" in text

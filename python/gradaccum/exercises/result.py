@@ -133,8 +133,13 @@ def compare_guess(guess, measured: float, unit: str = "") -> str:
         return _Sentence(f"You said {_short(guess)}; it is {measured:.6g}{unit}.")
     if near(number, measured, 1e-9):
         return _Sentence(f"You said {number:g}{unit}, and so it is.")
-    factor = number / measured if measured else np.inf
-    how = f"{number - measured:+.6g} off" if not 0 < factor < np.inf else f"{factor:.3g} times too large" if factor > 1 else f"{1 / factor:.3g} times too small"
+    factor, off = number / measured if measured else np.inf, number - measured
+    if float(off).is_integer() and abs(measured) <= 20:      # something that was counted
+        how = f"{abs(off):g} too {'many' if off > 0 else 'few'}"
+    elif not 0 < factor < np.inf:
+        how = f"{off:+.6g} off"
+    else:
+        how = f"{factor:.3g} times too large" if factor > 1 else f"{1 / factor:.3g} times too small"
     return _Sentence(f"You said {number:g}{unit}; it is {measured:.6g}{unit}: {how}.")
 
 
