@@ -18,6 +18,7 @@ import importlib.util
 import os
 import re
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,7 +169,8 @@ def execute(nb, seconds: int = 120):
     spec = importlib.util.find_spec("gradaccum")             # the kernel shall find the package that this process has
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(spec.origin).parent.parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
-    return NotebookClient(nb, timeout=seconds, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS / "en")}}).execute()
+    with tempfile.TemporaryDirectory() as folder:            # lessons may write files
+        return NotebookClient(nb, timeout=seconds, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
 
 
 def kept(nb) -> dict[str, list]:
