@@ -50,7 +50,8 @@ def variants(folder) -> dict:
     return {
         "nothing": updates(), "nothing, again": updates(), "max_grad_norm": updates(max_grad_norm=1.0), "ema": updates(ema=0.99),
         "schedule (cosine)": updates(schedule=lambda opt: lr_scheduler.CosineAnnealingLR(opt, 10**6)), "loss_scale, static": updates(loss_scale=1024.0),
-        "loss_scale, dynamic": updates(loss_scale=ga.DynamicLossScale(1024.0), on_non_finite="skip_update"), "skip_update": updates(on_non_finite="skip_update"),
+        "loss_scale, dynamic": updates(loss_scale=ga.DynamicLossScale(1024.0), on_non_finite="skip_update"),
+        "skip_update": updates(on_non_finite="skip_update"),
         "noise_scale": updates(noise_scale=True), "staged": updates(staged=True), "staged, noise_scale": updates(staged=True, noise_scale=True),
         "skip_micro_batch (staged)": updates(on_non_finite="skip_micro_batch"), "float64 buffer (staged)": updates(accumulator="float64"),
         "compensated buffer (staged)": updates(accumulator="compensated"), "acc.step, 4 calls": by_steps(), "acc.stages, 18 events": by_stages(),

@@ -10,7 +10,6 @@ import signal
 import struct
 import subprocess
 import sys
-from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -129,7 +128,7 @@ def bits(run):
     arrays |= {name: net._state_view(name) for name in (*net._buffers, *net._private)}
     arrays |= acc._core.arrays() | {f"state {key}": a for key, a in (acc.optimizer._core.states() if acc.optimizer else {}).items()}
     out = {name: a.tobytes() for name, a in arrays.items()}
-    last = acc.last_update and {k: v for k, v in asdict(acc.last_update).items() if k != "seconds"}
+    last = acc.last_update and {k: v for k, v in acc.last_update.to_dict().items() if k != "seconds"}
     out |= {"window": repr(acc._core.get_state()), "losses": repr(acc._micro_losses), "last": repr(last), "training": net.training}
     if acc.optimizer:
         out |= {"groups": repr(acc.optimizer.groups), "clock": acc.optimizer.updates}
@@ -141,7 +140,7 @@ def records(run):
     def plain(record):
         return {k: plain(v) if isinstance(v, dict) else v for k, v in record.items() if k != "seconds"}
 
-    return [repr(plain(asdict(record))) for record in run.records]
+    return [repr(plain(record.to_dict())) for record in run.records]
 
 
 def differs(a, b):
@@ -514,7 +513,7 @@ FORGED = {
     "learning rate": (lambda a, t: t["optimizer"]["groups"][0].update(lr=-1.0), "lr=-1"),
     "groups": (lambda a, t: t["optimizer"].update(groups=[]), "zip"),
     "hyper-parameter": (lambda a, t: t["optimizer"]["groups"][0].update(momentum=1), "group 0 has"),
-    "record": (lambda a, t: t["last_update"].update(other=1), "unexpected keyword"),
+    "record": (lambda a, t: t["last_update"].update(other=1), "Update: got .*, other, expected update, loss"),
     "position": (lambda a, t: t["objects"]["data"].update(position=42), "position=42, but an epoch has 41 samples"),
     "order": (lambda a, t: t["objects"]["data"].update(seed=4), "seed was 4 and is 3 here"),
 }

@@ -11,13 +11,14 @@
 """
 from ._core import get_num_threads, set_num_threads
 from ._library import __version__, info
-from .accumulator import Accumulator, Event, Step, Update
+from .accumulator import Accumulator
 from .errors import BudgetError, StageError
 from .loss_scale import DynamicLossScale
 from .memory import MemoryReport
 from .network import Network
 from .noise import noise_scale
 from .plan import plan
+from .records import Event, Step, Update
 from .schedules import planned_updates
 
 __all__ = [

@@ -13,7 +13,6 @@ import time
 import warnings
 import weakref
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Iterator
 
 import numpy as np
@@ -25,6 +24,7 @@ from .loss_scale import DynamicLossScale
 from .network import Network
 from .noise import DECAY, NoiseScale
 from .optim import Optimizer
+from .records import Event, Step, Update
 from .schedules import TAILS, is_complete, steps_at
 
 if TYPE_CHECKING:
@@ -34,96 +34,6 @@ REDUCTIONS = {"mean": 0, "mean_of_means": 1, "sum": 2}
 BUFFERS = {"float64": 1, "compensated": 2, "bfloat16": 3, "float16": 4}
 NON_FINITE = {"raise": 0, "skip_micro_batch": 1, "skip_update": 2}
 REASONS = {0: "", 1: "the window has no weight: all targets ignored or all weights 0", 2: "the gradient has NaN or infinity"}
-
-
-@dataclass
-class Update:
-    """What one window did.
-
-    Attributes:
-        update: number of this update, counted from 1; of a skipped window, the number of updates so far.
-        loss: sum of losses / sum of weights over the window; nan for a window without weight.
-        weight, samples, tokens, micro_steps: of the window; tokens counts target elements with weight.
-        micro_losses: mean loss of each micro-batch, in order.
-        grad_norm: norm of the divided gradient before clipping; None if skipped before it was known.
-        grad_norm_clipped: after clipping.
-        clipped: whether clipping changed it.
-        lr: learning rate that was used (first group).
-        skipped, reason: no update was made, and why.
-        rejected: micro-batches that were left out (on_non_finite="skip_micro_batch").
-        loss_scale: factor of the loss in backward during this window.
-        non_finite: of a skipped update or a rejected micro-batch, where the first NaN or infinity came from: "output of 2 (gelu), sample 37 of
-            the window", "input x, ...", or "gradient of 0.weight (linear)".
-        seconds: from the first micro-batch (or ``begin``) to the end of the update. Not compared by ``==``.
-    """
-
-    update: int
-    loss: float
-    weight: float
-    samples: int
-    tokens: int
-    micro_steps: int
-    micro_losses: list[float]
-    grad_norm: float | None
-    grad_norm_clipped: float | None
-    clipped: bool
-    lr: float | None
-    skipped: bool = False
-    reason: str = ""
-    rejected: int = 0
-    non_finite: str = ""
-    loss_scale: float = 1.0
-    seconds: float = field(default=0.0, compare=False)
-
-    @property
-    def samples_per_second(self) -> float:
-        """Samples of the window over its seconds."""
-        return self.samples / self.seconds if self.seconds > 0 else math.inf
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Target elements with weight over the window's seconds."""
-        return self.tokens / self.seconds if self.seconds > 0 else math.inf
-
-    @property
-    def perplexity(self) -> float:
-        """exp(loss): of a language model, when the loss is the token mean of cross entropies."""
-        return math.exp(self.loss) if self.loss < 700 else math.inf
-
-
-@dataclass
-class Step:
-    """What one micro-batch did: its mean loss, weight, samples; ``update`` is the window's record at the boundary, else None."""
-
-    loss: float
-    weight: float
-    samples: int
-    is_boundary: bool = False
-    update: Update | None = None
-    rejected: bool = False
-
-
-@dataclass
-class Event:
-    """One stage of a window.
-
-    Attributes:
-        stage: forward, loss, backward, accumulate, normalize, clip, update or clear.
-        micro_step: micro-batch, from 1; None for the stages at the boundary.
-        changed: names of what this stage wrote.
-        views: live, read-only arrays by name; ``snapshot()`` copies them.
-        values: numbers of this stage, such as loss_sum, weight, grad_norm.
-    """
-
-    stage: str
-    micro_step: int | None
-    changed: tuple[str, ...]
-    views: dict[str, np.ndarray] = field(repr=False)
-    values: dict[str, float]
-
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """Copies of the views as they are now."""
-        return {name: view.copy() for name, view in self.views.items()}
 
 
 class Accumulator:

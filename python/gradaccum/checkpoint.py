@@ -24,7 +24,6 @@ import time
 import types
 import warnings
 from contextlib import ExitStack
-from dataclasses import asdict
 
 import numpy as np
 
@@ -174,7 +173,7 @@ def save(acc, path, *, data=None, extra=None) -> None:
         "fingerprint": _fingerprint(acc, objects), "settings": _settings(acc), "counters": counters, "objects": plain, "extra": extra,
         "window": numbers | {"stage": stage, "micro_losses": acc._micro_losses, "seconds": seconds, "training": acc.net.training},
         "optimizer": acc.optimizer and {"updates": acc.optimizer.updates, "groups": acc.optimizer.groups},
-        "last_update": acc.last_update and asdict(acc.last_update),
+        "last_update": acc.last_update and acc.last_update.to_dict(),
     }
     metadata = {"gradaccum": __version__, "checkpoint": str(FORMAT)} | {name: _json(name, value) for name, value in texts.items()}
     safetensors.save(arrays, path, metadata, checksum=True)
@@ -234,7 +233,7 @@ def load(acc, path, *, data=None):
 
 
 def _load(acc, arrays, metadata, data):
-    from .accumulator import Update
+    from .records import Update
 
     if "checkpoint" not in metadata:
         raise ValueError("it was not written by acc.save; arrays alone are read by gradaccum.safetensors.load")

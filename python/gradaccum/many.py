@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ._checks import whole
-from .accumulator import REASONS, Accumulator, Update
+from .accumulator import REASONS, Accumulator
+from .records import Update
 
 _LOSS_SUM, _WEIGHT, _NORM, _NORM_CLIPPED, _SAMPLES, _TOKENS, _MICRO_STEPS, _CLIPPED, _SKIPPED = range(9)
 
