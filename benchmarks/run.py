@@ -24,7 +24,7 @@ from pathlib import Path
 from models import MODELS, flops
 
 HERE = Path(__file__).parent
-LANES = [("gradaccum", "native"), ("torch", "user"), ("torch", "tuned"), ("torch", "compile"), ("jax", "scan"), ("jax", "loop"), ("jax", "unroll"),
+LANES = [("gradaccum", "native"), ("gradaccum", "winograd"), ("torch", "user"), ("torch", "tuned"), ("torch", "compile"), ("jax", "scan"), ("jax", "loop"), ("jax", "unroll"),
          ("numpy", "hand")]
 # glibc keeps freed memory and uses huge pages; PyTorch too. Without, fresh memory for each operation costs the peers up to ten times.
 KEEP_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1",
@@ -36,6 +36,8 @@ def wanted(lane: str, variant: str, model: str, micro_batch: int) -> bool:
     kind, steps = MODELS[model]["kind"], MODELS[model]["window"] // micro_batch
     if importlib.util.find_spec(lane) is None:
         return False
+    if variant == "winograd":
+        return kind == "cnn"
     if lane == "numpy":
         return kind == "mlp"
     if variant == "compile":
@@ -124,12 +126,10 @@ def best_peer(rows: list[dict]) -> dict | None:
 def markdown(results: list[list[dict]], peak: float | None, head: str) -> str:
     lines = [head, "", "| model | micro-batch x steps | gradaccum, ms an update | samples/s | spread | of peak | best peer | its ms | ratio |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for rows in results:
-        ours, peer = next((r for r in rows if r["lane"].startswith("gradaccum") and "seconds" in r), None), best_peer(rows)
-        if ours is None:
-            continue
+    for rows, ours in ((rows, r) for rows in results for r in rows if r["lane"].startswith("gradaccum") and "seconds" in r):
+        peer = best_peer(rows)
         spread = (ours["p90"] - ours["p10"]) / ours["seconds"]
-        cells = [ours["model"], f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}",
+        cells = [ours["model"] + ours["lane"].removeprefix("gradaccum").replace(" native", ""), f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}",
                  f"{100 * spread:.0f} %", f"{ours['gflops'] / peak:.2f}" if peak else ""]
         cells += [peer["lane"], f"{1e3 * peer['seconds']:.4g}", f"**{peer['seconds'] / ours['seconds']:.2f}**"] if peer else ["none", "", ""]
         lines.append("| " + " | ".join(cells) + " |")

@@ -7,14 +7,15 @@
  * x (C, H, W)    W (O, C / groups, kh, kw), transposed: (C, O / groups, kh, kw)    b (O,)
  * The weights are kept as [kh][kw][C / groups][O] (kernels/convolution.h). */
 #include "../layer.h"
-#include "../kernels/convolution.h"
+#include "../kernels/winograd.h"
 
-enum { OUT_CHANNELS, KH, KW, SH, SW, PH, PW, DH, DW, GROUPS, BIAS, EXTRA_H, EXTRA_W };
+enum { OUT_CHANNELS, KH, KW, SH, SW, PH, PW, DH, DW, GROUPS, BIAS, EXTRA_H, EXTRA_W, WINOGRAD };
 /* padding_h, padding_w: on the first side. extra_h, extra_w: padding on the last side beyond it ("same" of an even kernel), or
- * the output padding of a transposed convolution. */
+ * the output padding of a transposed convolution. winograd: of a 3 x 3 conv2d, forward and input gradient by kernels/winograd.h. */
 static const ga_option_default options[] = {
     {"out_channels", REQUIRED}, {"kernel_h", REQUIRED}, {"kernel_w", REQUIRED}, {"stride_h", 1}, {"stride_w", 1}, {"padding_h", 0},
-    {"padding_w", 0}, {"dilation_h", 1}, {"dilation_w", 1}, {"groups", 1}, {"bias", 1}, {"extra_h", 0}, {"extra_w", 0}, {NULL, 0},
+    {"padding_w", 0}, {"dilation_h", 1}, {"dilation_w", 1}, {"groups", 1}, {"bias", 1}, {"extra_h", 0}, {"extra_w", 0},
+    {"winograd", 0}, {NULL, 0},
 };
 static const int stored[] = {2, 3, 1, 0};
 
@@ -75,6 +76,7 @@ static const real *bias_of(const ga_node *node) { return node->n_params > 1 ? we
 /* ---- conv2d ---- */
 
 static convolution plain(const ga_node *node) { return shape_of(node, &node->in[0], &node->shape); }
+static int by_winograd(const ga_node *node) { return node->option[WINOGRAD] != 0 && node->engine == GA_NATIVE; }
 
 static ga_status conv2d_plan(ga_node *node)
 {
@@ -93,27 +95,45 @@ static ga_status conv2d_plan(ga_node *node)
     }
     node->shape = (ga_shape){.rank = 3, .dim = {option(node, OUT_CHANNELS), size[0], size[1]}};
     convolution q = plain(node);
-    return finish_plan(node, &q, (int64_t[]){q.o, q.c / q.groups, q.kh, q.kw}, q.o);
+    status = finish_plan(node, &q, (int64_t[]){q.o, q.c / q.groups, q.kh, q.kw}, q.o);
+    if (status || !by_winograd(node))
+        return status;
+    if (!winograd_can(&q))
+        return ga_fail(GA_EVALUE, "%s (conv2d): algorithm=\"winograd\" is for 3 x 3 kernels with stride 1, dilation 1, groups 1 and padding 0 to 2; use "
+                       "algorithm=\"direct\"", node->name);
+    node->work_per_thread = larger(node->work_per_thread, winograd_bytes(&q));
+    node->packed_bytes = (winograd_packed_count(&q, 0) + winograd_packed_count(&q, 1)) * (int64_t)sizeof(real);
+    return GA_OK;
 }
+
+static real *packed_backward(const ga_node *node, const convolution *q) { return (real *)node->packed + winograd_packed_count(q, 0); }
 
 static void conv2d_pack(const ga_node *node, int threads)
 {
-    (void)threads;
     convolution q = plain(node);
-    convolution_pack(&q, weight(node, 0), node->packed);
+    if (by_winograd(node)) {
+        winograd_pack(&q, weight(node, 0), 0, threads, node->packed);
+        winograd_pack(&q, weight(node, 0), 1, threads, packed_backward(node, &q));
+    } else
+        convolution_pack(&q, weight(node, 0), node->packed);
 }
 
 static ga_status conv2d_forward(const ga_node *node, const ga_pass *pass)
 {
     convolution q = plain(node);
-    convolution_forward(&q, node, pass, input(node, 0), weight(node, 0), bias_of(node), output(node), 0);
+    if (by_winograd(node))
+        winograd_forward(&q, node, pass, input(node, 0), node->packed, bias_of(node), output(node));
+    else
+        convolution_forward(&q, node, pass, input(node, 0), weight(node, 0), bias_of(node), output(node), 0);
     return GA_OK;
 }
 
 static ga_status conv2d_backward(const ga_node *node, const ga_pass *pass)
 {
     convolution q = plain(node);
-    if (input_grad(node, 0))
+    if (input_grad(node, 0) && by_winograd(node))
+        winograd_input_gradient(&q, node, pass, output_grad(node), packed_backward(node, &q), input_grad(node, 0), node->dx_adds[0]);
+    else if (input_grad(node, 0))
         convolution_input_gradient(&q, node, pass, output_grad(node), weight(node, 0), NULL, input_grad(node, 0), node->dx_adds[0]);
     if (weight_grad(node, 0))
         convolution_weight_gradient(&q, node, pass, input(node, 0), output_grad(node), weight_grad(node, 0));

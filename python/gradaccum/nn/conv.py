@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from .._checks import whole
+from .._checks import choice, whole
 from .module import Layer, Symbol
 from .parameter import Parameter, fan_in_uniform
 
@@ -54,6 +54,8 @@ class Conv2d(_Conv):
     Args:
         in_channels, out_channels, kernel_size, stride, dilation, groups, bias: as torch.nn.Conv2d; sizes are numbers or (height, width).
         padding: zeros on each side, or "same" (output as large as the input, stride 1) or "valid" (none).
+        algorithm: "direct", or "winograd" for 3 x 3 kernels with stride 1, no dilation and no groups: 2.25 times fewer multiplications in forward and
+            input gradient (Lavin, Gray 2015, arXiv:1509.09308), with the same bits for every split, and its own rounding.
 
     Parameters: ``weight`` (out_channels, in_channels / groups, kh, kw), ``bias`` (out_channels,), uniform in ±1/sqrt(fan in).
     """
@@ -61,8 +63,10 @@ class Conv2d(_Conv):
     kind = "conv2d"
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size, stride=1, padding=0, dilation=1, groups: int = 1, bias: bool = True,
-                 padding_mode: str = "zeros"):
+                 padding_mode: str = "zeros", algorithm: str = "direct"):
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, False)
+        choice("Conv2d: algorithm", algorithm, ("direct", "winograd"))
+        self.algorithm = algorithm
         if padding_mode != "zeros":
             raise ValueError(f'Conv2d: padding_mode={padding_mode!r}, only "zeros" is supported')
         self.padding, self._extra = padding, (0, 0)
@@ -75,6 +79,9 @@ class Conv2d(_Conv):
             raise ValueError(f'Conv2d: padding={padding!r}, expected "same", "valid" or numbers')
         else:
             self._first = (0, 0) if padding == "valid" else pair("Conv2d: padding", padding, 0)
+
+    def options(self):
+        return super().options() | {"winograd": self.algorithm == "winograd"}
 
 
 class ConvTranspose2d(_Conv):
