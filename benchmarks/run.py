@@ -24,8 +24,8 @@ from pathlib import Path
 from models import MODELS, flops
 
 HERE = Path(__file__).parent
-LANES = [("gradaccum", "native"), ("gradaccum", "winograd"), ("torch", "user"), ("torch", "tuned"), ("torch", "compile"), ("jax", "scan"), ("jax", "loop"), ("jax", "unroll"),
-         ("numpy", "hand")]
+LANES = [("gradaccum", "native"), ("gradaccum", "winograd"), ("torch", "user"), ("torch", "tuned"), ("torch", "compile"), ("jax", "scan"), ("jax", "loop"),
+         ("jax", "unroll"), ("numpy", "hand")]
 # glibc keeps freed memory and uses huge pages; PyTorch too. Without, fresh memory for each operation costs the peers up to ten times.
 KEEP_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1",
                "THP_MEM_ALLOC_ENABLE": "1"}
@@ -129,8 +129,9 @@ def markdown(results: list[list[dict]], peak: float | None, head: str) -> str:
     for rows, ours in ((rows, r) for rows in results for r in rows if r["lane"].startswith("gradaccum") and "seconds" in r):
         peer = best_peer(rows)
         spread = (ours["p90"] - ours["p10"]) / ours["seconds"]
-        cells = [ours["model"] + ours["lane"].removeprefix("gradaccum").replace(" native", ""), f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}",
-                 f"{100 * spread:.0f} %", f"{ours['gflops'] / peak:.2f}" if peak else ""]
+        name = ours["model"] + ours["lane"].removeprefix("gradaccum").replace(" native", "")
+        cells = [name, f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}", f"{100 * spread:.0f} %",
+                 f"{ours['gflops'] / peak:.2f}" if peak else ""]
         cells += [peer["lane"], f"{1e3 * peer['seconds']:.4g}", f"**{peer['seconds'] / ours['seconds']:.2f}**"] if peer else ["none", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

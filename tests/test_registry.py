@@ -13,6 +13,10 @@ FILES = {kind: path for path in (ROOT / "csrc/compute/layers").glob("*.c")
          for kind in re.findall(r"LAYER\((\w+)\)|^(?:ELEMENTWISE|REGRESSION)\((\w+),", path.read_text(), re.M) for kind in kind if kind}
 
 
+for _name in nn.__all__:
+    getattr(nn, _name)                                       # files of layers are loaded when first used
+
+
 def constructors(cls=Layer):
     for sub in cls.__subclasses__():
         yield sub
