@@ -130,8 +130,8 @@ def markdown(results: list[list[dict]], peak: float | None, head: str) -> str:
         peer = best_peer(rows)
         spread = (ours["p90"] - ours["p10"]) / ours["seconds"]
         name = ours["model"] + ours["lane"].removeprefix("gradaccum").replace(" native", "")
-        cells = [name, f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}", f"{100 * spread:.0f} %",
-                 f"{ours['gflops'] / peak:.2f}" if peak else ""]
+        cells = [name, f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}",
+                 f"{100 * spread:.0f} %", f"{ours['gflops'] / peak:.2f}" if peak else ""]
         cells += [peer["lane"], f"{1e3 * peer['seconds']:.4g}", f"**{peer['seconds'] / ours['seconds']:.2f}**"] if peer else ["none", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
