@@ -67,6 +67,8 @@ typedef struct ga_window ga_window;
 /* Kernels in use: "avx512", "avx2" or "baseline"; the environment's GRADACCUM_CPU can only choose a lower one. NULL (and
  * ga_error) if GRADACCUM_CPU names none of them. */
 const char *ga_cpu_level(void);
+/* Whether this processor multiplies bfloat16 numbers (AVX512-BF16). Only told: no kernel uses it. */
+int ga_cpu_bf16(void);
 /* Threads that a pass may use. Results do not depend on it. Set refuses n < 1 and n > 256. */
 int ga_get_threads(void);
 ga_status ga_set_threads(int n);

@@ -50,6 +50,16 @@ const char *ga_cpu_level(void)
     return i < 0 ? NULL : names[i];
 }
 
+int ga_cpu_bf16(void)
+{
+#ifdef GA_HAVE_X86_LEVELS
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+    return 0;
+#endif
+}
+
 const ga_compute *ga_compute_for(ga_dtype dtype)
 {
     int i = level();

@@ -28,6 +28,12 @@ static PyObject *cpu_level(PyObject *module, PyObject *Py_UNUSED(ignored))
     return level ? PyUnicode_FromString(level) : raise_status(GA_EVALUE, NULL);
 }
 
+static PyObject *cpu_bf16(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    (void)module;
+    return PyBool_FromLong(ga_cpu_bf16());
+}
+
 static PyObject *get_num_threads(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     (void)module;
@@ -50,6 +56,7 @@ static PyMethodDef functions[] = {
     {"load_blas", load_blas, METH_VARARGS, "load_blas(path): OSError if it is no OpenBLAS"},
     {"blas_name", blas_name, METH_NOARGS, "version and kernel of the loaded OpenBLAS, or ''"},
     {"cpu_level", cpu_level, METH_NOARGS, "kernels in use: avx512, avx2 or baseline"},
+    {"cpu_bf16", cpu_bf16, METH_NOARGS, "whether the processor multiplies bfloat16 numbers"},
     {"get_num_threads", get_num_threads, METH_NOARGS,
      "get_num_threads() -> int\n\nThreads that a pass may use. Results do not depend on it."},
     {"set_num_threads", set_num_threads, METH_VARARGS,

@@ -25,7 +25,7 @@ _load_blas()
 
 
 def info() -> dict:
-    """What is in use: versions of gradaccum, Python and NumPy, OpenBLAS and its kernel, CPU level, threads."""
+    """What is in use: versions of gradaccum, Python and NumPy, OpenBLAS and its kernel, CPU level, whether the processor multiplies bfloat16 (told only), threads."""
     import numpy
 
     return {
@@ -34,5 +34,6 @@ def info() -> dict:
         "numpy": numpy.__version__,
         "openblas": _core.blas_name() or "none",
         "cpu": _core.cpu_level(),
+        "bf16": _core.cpu_bf16(),
         "threads": _core.get_num_threads(),
     }
