@@ -304,7 +304,7 @@ def test_the_openblas_engine_agrees(features, dtype, tolerance):
 
 def test_info_says_what_is_in_use():
     info = ga.info()
-    assert set(info) == {"gradaccum", "python", "numpy", "openblas", "cpu", "threads"}
+    assert set(info) == {"gradaccum", "python", "numpy", "openblas", "cpu", "bf16", "threads"}
     flags = open("/proc/cpuinfo").read().split() if os.path.exists("/proc/cpuinfo") else None
     assert info["bf16"] == ("avx512_bf16" in flags) if flags else info["bf16"] in (True, False)
     assert info["cpu"] in ("baseline", "avx2", "avx512") and info["threads"] == ga.get_num_threads() and info["numpy"] == np.__version__

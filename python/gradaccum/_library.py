@@ -25,7 +25,7 @@ _load_blas()
 
 
 def info() -> dict:
-    """What is in use: versions of gradaccum, Python and NumPy, OpenBLAS and its kernel, CPU level, whether the processor multiplies bfloat16 (told only), threads."""
+    """What is in use: versions of gradaccum, Python and NumPy, OpenBLAS and its kernel, CPU level, bfloat16 products (told only), threads."""
     import numpy
 
     return {

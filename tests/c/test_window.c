@@ -505,6 +505,8 @@ static void unbound_buffer(void)
     options.staged = 1;
     CHECK_EQ(ga_window_create(r.net, NULL, &options, &r.window), GA_OK);
     CHECK_EQ(ga_window_add(r.window, &b, &sum, &weight, NULL), GA_EVALUE);
+    give_back(&r);
+    free_data(&d);
 }
 
 static void unbound_state(void)
