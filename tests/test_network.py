@@ -1,5 +1,6 @@
 """The planned network: stages by hand, predictions, parameters and their names, state, views, engines."""
 import os
+from pathlib import Path
 import gc
 import weakref
 
@@ -305,7 +306,7 @@ def test_the_openblas_engine_agrees(features, dtype, tolerance):
 def test_info_says_what_is_in_use():
     info = ga.info()
     assert set(info) == {"gradaccum", "python", "numpy", "openblas", "cpu", "bf16", "threads"}
-    flags = open("/proc/cpuinfo").read().split() if os.path.exists("/proc/cpuinfo") else None
+    flags = Path("/proc/cpuinfo").read_text().split() if os.path.exists("/proc/cpuinfo") else None
     assert info["bf16"] == ("avx512_bf16" in flags) if flags else info["bf16"] in (True, False)
     assert info["cpu"] in ("baseline", "avx2", "avx512") and info["threads"] == ga.get_num_threads() and info["numpy"] == np.__version__
 
