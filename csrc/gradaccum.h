@@ -205,7 +205,7 @@ void ga_net_profile(ga_net *net, ga_time *times);
 
 /* ---- the optimizer -------------------------------------------------------------------------------------------------- */
 
-typedef enum { GA_SGD, GA_ADAM, GA_ADAMW } ga_optimizer_kind;
+typedef enum { GA_SGD, GA_ADAM, GA_ADAMW, GA_ADAMA } ga_optimizer_kind;
 typedef struct {                             /* PyTorch's names; one a group of parameters */
     double lr, weight_decay, momentum, dampening, beta1, beta2, eps;
     int nesterov, amsgrad;
@@ -223,6 +223,9 @@ ga_status ga_optimizer_set(ga_optimizer *optimizer, int group, const ga_hyper *h
 int64_t *ga_optimizer_clock(ga_optimizer *optimizer);                    /* updates it has done */
 /* Outside a window: one update with the gradients as they are. Inside one: ga_window_apply. */
 ga_status ga_optimizer_step(ga_optimizer *optimizer);
+/* GA_ADAMA, after backward: gradients / divisor go into its moments and are cleared; the first micro-batch of a window lets them decay.
+ * GA_ENONFINITE if they have NaN or infinity: then nothing is written. The update itself is that of any optimizer. */
+ga_status ga_optimizer_take(ga_optimizer *optimizer, int first, double divisor);
 
 /* ---- the window ----------------------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include "real.h"
 
 #define flat_optimize GA_NAME(ga_optimize)
+#define flat_take GA_NAME(ga_take)
 #define flat_norm_squares GA_NAME(ga_norm_squares)
 #define flat_finite GA_NAME(ga_finite)
 #define flat_scale GA_NAME(ga_scale)
@@ -15,6 +16,7 @@
 
 void flat_optimize(ga_optimizer_kind kind, const ga_hyper *hyper, int64_t clock, double divisor, double factor, int clear, int64_t n,
               void *p, void *g, void *const state[3]);
+void flat_take(const ga_hyper *h, int first, double divisor, int64_t n, void *g, void *m, void *v);
 double flat_norm_squares(int64_t n, const void *g, double divisor);
 int flat_finite(int64_t n, const void *g);
 void flat_scale(int64_t n, void *g, double divisor, double factor);

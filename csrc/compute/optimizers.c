@@ -5,7 +5,9 @@
  *   SGD    g += decay * p;  m = momentum * m + (1 - dampening) * g (first time m = g);  p -= lr * m   (nesterov: g + momentum * m)
  *   Adam   g += decay * p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps)
  *          (Kingma, Ba 2015, algorithm 1; amsgrad: Reddi et al. 2018)
- *   AdamW  p *= 1 - lr * decay, then as Adam without decay (Loshchilov, Hutter 2019) */
+ *   AdamW  p *= 1 - lr * decay, then as Adam without decay (Loshchilov, Hutter 2019)
+ *   AdamA  Adam whose m and v take the gradient of each micro-batch, so that no buffer is needed: m = b1 m, v = b2 v once a window;
+ *          then m += (1 - b1) g, v += (1 - b2) g^2 with g = g_i / K for each of K micro-batches (Zhang et al. 2023) */
 #include "compute.h"
 
 typedef struct {
@@ -63,6 +65,35 @@ static void adam(const job *j, int64_t from, int64_t to)
     }
 }
 
+/* The update of AdamA: m and v have the window's gradients already. */
+static void adama(const job *j, int64_t from, int64_t to)
+{
+    const real eps = (real)j->h->eps, step = j->step_size, correction2 = j->correction2;
+    real *restrict p = j->p, *restrict g = j->g, *restrict m = j->m, *restrict v = j->v;
+    for (int64_t i = from; i < to; i++) {
+        p[i] = p[i] - step * (m[i] / (real_sqrt(v[i]) / correction2 + eps));
+        if (j->clear)
+            g[i] = 0;
+    }
+}
+
+/* A micro-batch into m and v of AdamA; the first of a window lets them decay. Clears the gradient. */
+static void take_task(void *context, int index, int worker)
+{
+    const job *j = context;
+    (void)worker;
+    int64_t from = (int64_t)index * RANGE, to = from + RANGE < j->n ? from + RANGE : j->n;
+    const real b1 = (real)j->h->beta1, b2 = (real)j->h->beta2, c1 = (real)(1 - j->h->beta1), c2 = (real)(1 - j->h->beta2);
+    const real divisor = j->divisor;
+    real *restrict g = j->g, *restrict m = j->m, *restrict v = j->v;
+    for (int64_t i = from; i < to; i++) {
+        real d = g[i] / divisor;
+        m[i] = (j->first ? b1 * m[i] : m[i]) + c1 * d;
+        v[i] = (j->first ? b2 * v[i] : v[i]) + c2 * d * d;
+        g[i] = 0;
+    }
+}
+
 static void task(void *context, int index, int worker)
 {
     const job *j = context;
@@ -70,8 +101,16 @@ static void task(void *context, int index, int worker)
     int64_t from = (int64_t)index * RANGE, to = from + RANGE < j->n ? from + RANGE : j->n;
     if (j->kind == GA_SGD)
         sgd(j, from, to);
+    else if (j->kind == GA_ADAMA)
+        adama(j, from, to);
     else
         adam(j, from, to);
+}
+
+void flat_take(const ga_hyper *h, int first, double divisor, int64_t n, void *g, void *m, void *v)
+{
+    job j = {.h = h, .first = first, .n = n, .divisor = (real)divisor, .g = g, .m = m, .v = v};
+    ga_parallel(ga_get_threads(), (int)((n + RANGE - 1) / RANGE), take_task, &j);
 }
 
 void flat_optimize(ga_optimizer_kind kind, const ga_hyper *h, int64_t clock, double divisor, double factor, int clear, int64_t n,

@@ -48,6 +48,7 @@ const ga_compute GA_NAME(ga_compute) = {
     .import = import_images,
     .export = export_images,
     .optimize = flat_optimize,
+    .take = flat_take,
     .norm_squares = flat_norm_squares, .finite = flat_finite,
     .scale = flat_scale,
     .add = flat_add,

@@ -120,6 +120,7 @@ typedef struct {
     /* optimizers.c: one parameter range; see there */
     void (*optimize)(ga_optimizer_kind kind, const ga_hyper *hyper, int64_t clock, double divisor, double factor, int clear,
                      int64_t n, void *p, void *g, void *const state[3]);
+    void (*take)(const ga_hyper *hyper, int first, double divisor, int64_t n, void *g, void *m, void *v);
     /* buffers.c */
     double (*norm_squares)(int64_t n, const void *g, double divisor);
     int (*finite)(int64_t n, const void *g);

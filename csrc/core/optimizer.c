@@ -141,6 +141,32 @@ void ga_optimizer_run(ga_optimizer *o, double divisor, double factor, int clear)
     net->stale_packed = 1;
 }
 
+ga_status ga_optimizer_take(ga_optimizer *o, int first, double divisor)
+{
+    ga_net *net = o->net;
+    ga_status status = ga_optimizer_ready(o);
+    if (status)
+        return status;
+    if (o->kind != GA_ADAMA || !net->mapped)
+        return ga_fail(GA_EVALUE, "only AdamA, on a network whose memory is bound, takes micro-batches one by one");
+    if (!(divisor > 0))
+        return ga_fail(GA_EVALUE, "divisor=%g: expected a number above 0", divisor);
+    if (net->stage != GA_STAGE_BACKWARD || net->torn)
+        return ga_wrong_stage(net, "accumulate");
+    int64_t real = net->compute->real_bytes;
+    ga_fold_ties(net);
+    double squares = net->compute->norm_squares(net->param_count, net->block[GA_GRADIENTS], divisor);
+    if (!isfinite(squares))
+        return ga_fail(GA_ENONFINITE, "the micro-batch's gradient has NaN or infinity (norm %g); it was not added to the moments", sqrt(squares));
+    for (int p = 0; p < net->n_params; p++) {
+        const ga_param *param = &net->param[p];
+        int64_t at = param->offset * real;
+        if (!param->frozen)
+            net->compute->take(&o->hyper[o->group[p]], first, divisor, param->count, net->block[GA_GRADIENTS] + at, o->state[0] + at, o->state[1] + at);
+    }
+    return GA_OK;
+}
+
 ga_status ga_optimizer_step(ga_optimizer *o)
 {
     ga_net *net = o->net;

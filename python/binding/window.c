@@ -146,6 +146,19 @@ static PyObject *optimizer_step(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* take(first, divisor): AdamA takes the micro-batch's gradient into its moments */
+static PyObject *optimizer_take(PyObject *object, PyObject *args)
+{
+    OptimizerObject *self = (OptimizerObject *)object;
+    int first;
+    double divisor;
+    ga_status status = GA_OK;
+    if (!PyArg_ParseTuple(args, "pd", &first, &divisor))
+        return NULL;
+    CALL(self->net, status, ga_optimizer_take(self->optimizer, first, divisor));
+    Py_RETURN_NONE;
+}
+
 static PyObject *optimizer_get_clock(PyObject *object, void *closure)
 {
     (void)closure;
@@ -169,6 +182,7 @@ static PyMethodDef optimizer_methods[] = {
     {"states", optimizer_states, METH_VARARGS, "states(writable=False) -> {name: flat array}"},
     {"set", optimizer_set, METH_VARARGS, "set(group, {hyper-parameters})"},
     {"step", optimizer_step, METH_NOARGS, "step() outside a window"},
+    {"take", optimizer_take, METH_VARARGS, "take(first, divisor): AdamA takes a micro-batch's gradient into its moments"},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef optimizer_getset[] = {

@@ -120,6 +120,8 @@ class Accumulator:
         if hasattr(accumulation_steps, "attach"):
             accumulation_steps.attach(self)
         self.accumulation_steps                              # refuses a wrong K now
+        if optimizer is not None:
+            optimizer._join(self)
         self._attach()
 
     def _options(self):
@@ -132,7 +134,7 @@ class Accumulator:
         size = {1: 8, 2: 2 * net.dtype.itemsize, 3: 2, 4: 2}.get(self._core_buffer, net.dtype.itemsize)
         memory, staged_before, owner = net.memory, net.memory._staged, f"window {id(self)}"
         extra = {"gradient_buffer": count * size * self.staged, "ema": count * net.dtype.itemsize * (self._ema_decay >= 0)}
-        memory._staged = self.staged
+        memory._staged = self.staged or not (self.optimizer is None or self.optimizer._keeps_gradient)
         try:
             memory.add(owner, extra, "the accumulation window")
             self._core = _core.Window(*self._options())
@@ -155,6 +157,8 @@ class Accumulator:
     def max_grad_norm(self, value: float | None) -> None:
         before = self._max_grad_norm
         _check_norm(value)
+        if value is not None and self.optimizer is not None:
+            self.optimizer._allow(self, "max_grad_norm")
         self._max_grad_norm = value
         try:
             self._core.set(*self._options())
@@ -257,6 +261,8 @@ class Accumulator:
         limit = self._limit("update", y)
         self.net._before()
         self._started = time.perf_counter()
+        if self.optimizer._own_update:
+            return self.optimizer._update(self, x, y, weight)
         with self._scheduled():
             raw, losses, weights = self._core.update(self.net._as_inputs(x), y, weight, self.micro_batch, limit or 0)
         self._micro_losses = []
@@ -288,6 +294,7 @@ class Accumulator:
                              f"accumulation_steps is {limit}")
         windows, rates = -(-len(y) // size), None
         alone = self.noise_scale is not None or isinstance(self.loss_scale, DynamicLossScale) or hasattr(self.schedule, "hyper")
+        alone = alone or self.optimizer._own_update
         if self.schedule is not None and not alone:
             by_group = [[hyper["lr"] for hyper in self._rates(first + i)] for i in range(windows)]
             rates, alone = np.array([lr[0] for lr in by_group]), any(len(set(lr)) > 1 for lr in by_group)
@@ -312,6 +319,23 @@ class Accumulator:
             raise error
         return updates
 
+    def _cut(self, call: str, x, y, weight) -> list[tuple]:
+        """The batch as a window: (inputs, y, weight) of each micro-batch. Checked: the window is empty, and may have that many."""
+        if self.micro_step or self.net.stage not in ("clear", "forward", "loss"):
+            raise StageError(f"{call}: the window already holds {self.micro_step} micro-batches (stage {self.net.stage!r}); flush it or clear(discard=True)")
+        x, y = [np.asarray(a) for a in self.net._as_inputs(x)], np.asarray(y)
+        weight = None if weight is None else np.asarray(weight)
+        if y.size == 0:
+            raise ValueError(f"{call}: y has shape {y.shape}: a window needs at least 1 sample")
+        n, piece, limit = len(y), self.micro_batch, self._limit(call, y)
+        for name, a in [*zip(self.net._inputs, x), ("weight", weight)]:
+            if a is not None and (not a.ndim or len(a) != n):
+                raise ValueError(f"{call}: {name} has shape {a.shape}, but y has {n} samples")
+        if limit and -(-n // piece) > limit:
+            raise ValueError(f"{call}: {n} samples in micro-batches of {piece} are {-(-n // piece)} micro-batches, but accumulation_steps is {limit}")
+        parts = [slice(i, i + piece) for i in range(0, n, piece)]
+        return [(tuple(a[p] for a in x), y[p], None if weight is None else weight[p]) for p in parts]
+
     def _limit(self, call: str, y) -> int | None:
         """Micro-batches that a window may have at most."""
         if self.effective_batch_size is None:
@@ -332,7 +356,7 @@ class Accumulator:
         self.net._before()
         if not self.micro_step:
             self._started = time.perf_counter()
-        loss_sum, total, samples, rejected = self._core.add(self.net._as_inputs(x), y, weight)
+        loss_sum, total, samples, rejected = self.optimizer._add(self, self.net._as_inputs(x), y, weight)
         loss = loss_sum / total if total > 0 else math.nan
         self._micro_losses.append(loss)
         done = self._complete()
@@ -357,6 +381,7 @@ class Accumulator:
     def _need_optimizer(self, call):
         if self.optimizer is None:
             raise ValueError(f"{call}: this Accumulator was made without an optimizer; give one to update parameters")
+        self.optimizer._allow(self, call)
 
     @contextmanager
     def _scheduled(self):
@@ -390,11 +415,12 @@ class Accumulator:
         skipped = raw["skipped"]
         if raw["micro_steps"] > 1:
             self._warn_of_batch_statistics()
-        norm = raw["grad_norm"] if raw["weight"] > 0 else None
+        known = self.optimizer is None or self.optimizer._keeps_gradient
+        norm = raw["grad_norm"] if raw["weight"] > 0 and known else None
         self.last_update = Update(
             update=self.updates, loss=raw["loss_sum"] / raw["weight"] if raw["weight"] > 0 else math.nan, weight=raw["weight"],
             samples=raw["samples"], tokens=raw["elements"], micro_steps=raw["micro_steps"], micro_losses=micro_losses, grad_norm=norm,
-            grad_norm_clipped=None if skipped else raw["grad_norm_clipped"], clipped=raw["clipped"],
+            grad_norm_clipped=None if skipped or not known else raw["grad_norm_clipped"], clipped=raw["clipped"],
             lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"],
             non_finite=self._core.non_finite if skipped == 2 or raw["rejected"] else "",
             loss_scale=self._scale(), seconds=time.perf_counter() - self._started)
@@ -430,22 +456,12 @@ class Accumulator:
     def stages(self, x, y, weight=None) -> Iterator[Event]:
         """The window of ``update``, one event after each stage. Stopping early leaves the window open."""
         self._need_optimizer("stages")
-        net = self.net
-        x = {name: np.asarray(a) for name, a in zip(net._inputs, net._as_inputs(x))}
-        y = np.asarray(y)
-        weight = None if weight is None else np.asarray(weight)
-        n, piece = len(y), self.micro_batch
-        if self.micro_step:
-            raise StageError(f"stages: the window already holds {self.micro_step} micro-batches; flush it or clear(discard=True)")
-        limit = self._limit("stages", y)
-        if limit and -(-n // piece) > limit:
-            raise ValueError(f"stages: {n} samples in micro-batches of {piece} are {-(-n // piece)} micro-batches, but accumulation_steps is {limit}")
+        net, micro_batches = self.net, self._cut("stages", x, y, weight)
         self.begin()
-        for step, first in enumerate(range(0, n, piece), start=1):
-            part = slice(first, first + piece)
-            net.forward({name: a[part] for name, a in x.items()})
-            yield self._event("forward", step, ("activations",), samples=len(y[part]))
-            loss_sum, total = net.loss(y[part], None if weight is None else weight[part])
+        for step, (x, y, weight) in enumerate(micro_batches, start=1):
+            net.forward(dict(zip(net._inputs, x)))
+            yield self._event("forward", step, ("activations",), samples=len(y))
+            loss_sum, total = net.loss(y, weight)
             yield self._event("loss", step, ("loss_sum", "weight"), loss_sum=loss_sum, weight=total)
             net.backward()
             yield self._event("backward", step, ("activation gradients", "net.grads"), grad_norm=_norm(net.grads))
@@ -503,19 +519,23 @@ class Accumulator:
 
     def begin(self) -> None:
         """Opens a window; it must be empty."""
+        if self.optimizer is not None:
+            self.optimizer._allow(self, "begin")
         self._core.begin()
         self._micro_losses = []
         self._started = time.perf_counter()
 
     def accumulate(self) -> bool:
         """Takes the micro-batch into the window: loss, weight, counts, and in a staged window its gradient. True if rejected."""
-        rejected = self._core.accumulate()
+        rejected = self._core.accumulate() if self.optimizer is None else self.optimizer._accumulate(self)
         loss_sum, total = self.net._last_loss
         self._micro_losses.append(loss_sum / total if total > 0 else math.nan)
         return rejected
 
     def normalize(self) -> float:
         """Divides the window's gradient, now in ``net.grads``; returns its norm."""
+        if self.optimizer is not None:
+            self.optimizer._allow(self, "normalize")
         self._core.normalize()
         return self._core.get_state()["grad_norm"]
 
@@ -526,6 +546,8 @@ class Accumulator:
     def _clip(self, max_norm):
         if max_norm is None:
             raise ValueError("clip: give max_norm, or make the Accumulator with max_grad_norm=")
+        if self.optimizer is not None:
+            self.optimizer._allow(self, "clip")
         return self._core.clip(float(max_norm))
 
     def _apply(self) -> None:
@@ -541,6 +563,8 @@ class Accumulator:
 
     def clear(self, discard: bool = False) -> None:
         """Empties the window after an update; with ``discard=True`` also one that holds something."""
+        if discard and self.optimizer is not None:
+            self.optimizer._allow(self, "clear")
         self._core.clear(bool(discard))
         self._micro_losses = []
         if isinstance(self.loss_scale, DynamicLossScale):

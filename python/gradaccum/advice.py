@@ -326,6 +326,8 @@ def _check(net, acc, effective_batch_size, lr) -> None:
         raise ValueError("acc: a newer Accumulator has taken its place on this network; give that one")
     if acc.optimizer is None:
         raise ValueError("acc: it was made without an optimizer, so there is no update to advise on; ga.Accumulator(net, optimizer, ...)")
+    if acc.optimizer._own_update:
+        raise ValueError(f"acc: {type(acc.optimizer).__name__} runs windows in its own way, which is not measured; give an Accumulator with SGD, Adam or AdamW")
     if lr is not None:
         if effective_batch_size is None:
             raise ValueError(f"lr={lr}: it is converted to a new window; give effective_batch_size= too")

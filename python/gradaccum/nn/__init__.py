@@ -11,7 +11,7 @@ _FILES = {
     "image": ("AdaptiveAvgPool2d", "AvgPool2d", "Cat", "Dropout2d", "MaxPool2d", "Upsample", "ZeroPad2d"),
     "layer_norm": ("LayerNorm", "RMSNorm"),
     "linear": ("Flatten", "Identity", "Linear"),
-    "loss": ("BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELoss"),
+    "loss": ("BCEWithLogitsLoss", "CrossEntropyLoss", "DotProductLoss", "L1Loss", "MSELoss"),
     "module": ("Checkpoint", "Module", "ModuleList", "Sequential", "Symbol"),
     "norm": ("BatchNorm1d", "BatchNorm2d", "GhostBatchNorm1d", "GhostBatchNorm2d", "GroupNorm", "InstanceNorm2d"),
     "parameter": ("Parameter",),

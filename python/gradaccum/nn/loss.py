@@ -89,6 +89,23 @@ class L1Loss(Loss):
     kind = "l1_loss"
 
 
+class DotProductLoss(Loss):
+    """Sum of x t over the elements of a sample, which weighs 1: a loss whose gradient is its target.
+
+    For backward from a gradient that was worked out elsewhere: ``net.loss(gradient)``, ``net.backward()``. With Accumulator(reduction="sum")
+    nothing is divided. ``ga.losses.cached`` puts the gradient of a loss that couples samples through it. Targets have the shape of the
+    prediction.
+    """
+
+    kind = "dot_product_loss"
+
+    def __init__(self):
+        super().__init__("sample")
+
+    def options(self):
+        return {}
+
+
 class BCEWithLogitsLoss(Loss):
     """Binary cross entropy of logits with targets in [0, 1], of the shape of the prediction.
 

@@ -21,6 +21,9 @@ class Optimizer:
     """
 
     kind = 0
+    split_invariant = True                                   # its update is the same, bit for bit, for every split of a window
+    _own_update = False                                      # acc.update is its _update(acc, x, y, weight)
+    _keeps_gradient = True                                   # the window's gradient is known at the boundary
 
     def __init__(self, net: Network, groups, **hyper):
         if not isinstance(net, Network):
@@ -104,6 +107,22 @@ class Optimizer:
             raise _core.StageError("step: this network's window belongs to an Accumulator with another optimizer")
         else:
             accumulator._apply()
+
+    # ---- what an Accumulator asks; an optimizer that needs more than the gradient of the window answers otherwise ----
+
+    def _join(self, acc) -> None:
+        """Refuses an Accumulator with options that cannot work."""
+
+    def _allow(self, acc, call: str) -> None:
+        """Refuses a way to run a window that cannot work."""
+
+    def _add(self, acc, x, y, weight) -> tuple[float, float, int, bool]:
+        """One micro-batch: loss sum, weight, samples, whether it was rejected."""
+        return acc._core.add(x, y, weight)
+
+    def _accumulate(self, acc) -> bool:
+        """The stage ``accumulate``."""
+        return acc._core.accumulate()
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the state as flat arrays, and "updates"."""

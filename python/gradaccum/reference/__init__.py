@@ -41,6 +41,7 @@ from .batch_norm import (batch_norm_backward, batch_norm_forward, ghost_batch_no
 from .conv2d import (conv2d_backward, conv2d_forward, conv_transpose2d_backward,
                      conv_transpose2d_forward)
 from .cross_entropy_loss import cross_entropy_loss_backward, cross_entropy_loss_forward
+from .dot_product_loss import dot_product_loss_backward, dot_product_loss_forward
 from .dropout import dropout2d_backward, dropout2d_forward, dropout_backward, dropout_forward
 from .embedding import embedding_backward, embedding_forward
 from .group_norm import (group_norm_backward, group_norm_forward, instance_norm2d_backward,
@@ -50,7 +51,7 @@ from .layer_norm import layer_norm_backward, layer_norm_forward
 from .linear import linear_backward, linear_forward
 from .lstm import lstm_backward, lstm_forward
 from .multihead_attention import multihead_attention_backward, multihead_attention_forward
-from .optimizers import adam_step, adamw_step, clip_grad_norm, sgd_step
+from .optimizers import adam_step, adama_step, adamw_step, clip_grad_norm, sgd_step
 from .pool import (adaptive_avg_pool2d_backward, adaptive_avg_pool2d_forward, avg_pool2d_backward,
                    avg_pool2d_forward, max_pool2d_backward, max_pool2d_forward)
 from .position import position_backward, position_forward
@@ -62,9 +63,10 @@ from .reshape import flatten_backward, flatten_forward, identity_backward, ident
 from .resize import (cat_backward, cat_forward, upsample_backward, upsample_forward,
                      zero_pad2d_backward, zero_pad2d_forward)
 from .rms_norm import rms_norm_backward, rms_norm_forward
+from .sam import sam_perturbation, sam_step
 from .softmax import softmax_backward, softmax_forward
 from .window import mean_of_means, weighted_mean
 
 __all__ = [name for name in dir() if name.endswith(("_forward", "_backward", "_step"))] + [
     "clip_grad_norm", "mean_of_means", "pooled_moments", "random_elements", "random_stream",
-    "weighted_mean"]
+    "sam_perturbation", "weighted_mean"]

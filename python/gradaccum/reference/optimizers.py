@@ -1,4 +1,4 @@
-"""One step of SGD, Adam and AdamW, as torch.optim's, and gradient clipping.
+"""One step of SGD, Adam and AdamW, as torch.optim's, of AdamA, and gradient clipping.
 
 All are pure functions: ``new_param, new_state = step(param, grad, state, ...)``. ``state`` is a
 dict, {} before the first step; nothing is changed in place. ``grad`` is the gradient of the mean
@@ -20,6 +20,14 @@ update t:
 amsgrad takes the largest v so far instead of v (Reddi, Kale, Kumar 2018). In Adam λ param is part
 of g, so it is divided by √v̂ as well. AdamW (Loshchilov, Hutter 2019, arXiv:1711.05101) shrinks the
 parameter by itself, param ← (1 - lr λ) param, before the step.
+
+AdamA (Zhang et al. 2023, arXiv:2305.19982) lets m and v take each micro-batch at once, so that no
+buffer of the window is needed. Of K micro-batches with mean gradients g_1 ... g_K
+
+    m ← β₁ m + (1 - β₁) Σ g_i / K        as Adam: (Σ g_i) / K is the mean of the window
+    v ← β₂ v + (1 - β₂) Σ (g_i / K)²     not Adam's (Σ g_i / K)²: 2 Σ_{i<j} g_i g_j / K² is missing
+
+Gradients +1 and -1 are nothing to Adam: its v gets 0, that of AdamA (1 - β₂) / 2.
 """
 import math
 
@@ -50,6 +58,19 @@ def adamw_step(param, grad, state, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, wei
                amsgrad=False):
     """torch.optim.AdamW. State as Adam's."""
     return _adam(param * (1 - lr * weight_decay), grad, state, lr, betas, eps, amsgrad)
+
+
+def adama_step(param, grads, state, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
+    """AdamA from the mean gradients of the K micro-batches of a window. State as Adam's."""
+    beta1, beta2 = betas
+    zero = np.zeros_like(param)
+    t = state.get("step", 0) + 1
+    m, v = beta1 * state.get("exp_avg", zero), beta2 * state.get("exp_avg_sq", zero)
+    for g in grads:
+        m = m + (1 - beta1) * (g / len(grads))
+        v = v + (1 - beta2) * (g / len(grads)) ** 2
+    m_hat, v_hat = m / (1 - beta1**t), v / (1 - beta2**t)
+    return param - lr * m_hat / (np.sqrt(v_hat) + eps), {"step": t, "exp_avg": m, "exp_avg_sq": v}
 
 
 def _adam(param, g, state, lr, betas, eps, amsgrad):

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._checks import choice, sizes
 from .._library import __version__
+from .._undo import Undo
 from ..errors import StageError
 from ..memory import format_bytes
 from . import formulas, page
@@ -107,20 +108,15 @@ def record(acc, x, y, weight=None, *, image_shape=None) -> Recording:
     if acc.micro_step:
         raise StageError(f"record: the window already holds {acc.micro_step} micro-batches; flush it or clear(discard=True)")
     recorder = _Recorder(acc, x, y, image_shape)
-    before = acc._core.get_state()
-    layers = {name: acc.net._state_view(name).copy() for name in (*acc.net._buffers, *acc.net._private)}
+    undo, updates = Undo(acc), acc.updates
     try:
         for event in acc.stages(x, y, weight):
             recorder.take(event)
     except BaseException:
-        if recorder.events:
+        if recorder.events and acc.updates == updates:
+            undo()
+        elif recorder.events:
             acc.clear(discard=True)
-        if recorder.events and acc.updates == before["counters"]["updates"]:
-            c = before["counters"]
-            acc._core.set_state("clear", (0,) * 4, (0.0,) * 4 + (False,),
-                                (c["micro_steps"], c["updates"], c["samples"], c["elements"], c["weight"]))
-            for name, array in layers.items():
-                acc.net._state_view(name, True)[...] = array
         raise
     return recorder.recording()
 
