@@ -36,6 +36,6 @@ def __getattr__(name):
 
     if name in _LAZY:
         return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    if name in ("data", "exercises", "log", "models", "nn", "optim", "reference", "replay", "schedules", "show", "testing"):
+    if name in ("data", "exercises", "log", "losses", "models", "nn", "optim", "reference", "replay", "schedules", "show", "testing"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,13 +12,17 @@ class Undo:
         self._counters = acc._core.get_state()["counters"]
         self._layers = layer_state(acc.net)
 
-    def empty(self, samples: int = 0) -> None:
-        """Empties the window, however far it is, and counts none of it; ``samples``: number of the next sample in it."""
+    def next_sample(self, number: int) -> None:
+        """The next forward is that of an empty window, except that its first sample has this number in it, which dropout masks depend on."""
         c = self._counters
-        self._acc._core.clear(True)
-        self._acc._core.set_state("clear", (0, samples, 0, 0), (0.0,) * 4 + (False,),
+        self._acc._core.set_state("clear", (0, number, 0, 0), (0.0,) * 4 + (False,),
                                   (c["micro_steps"], c["updates"], c["samples"], c["elements"], c["weight"]))
+
+    def empty(self) -> None:
+        """Empties the window, however far it is, and counts none of it."""
+        self._acc._core.clear(True)
         self._acc._micro_losses = []
+        self.next_sample(0)
 
     def __call__(self) -> None:
         """Puts everything back."""

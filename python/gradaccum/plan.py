@@ -47,6 +47,10 @@ def plan(module: Module, *, input_shape=None, inputs=None, loss: Loss | None = N
     """
     if not isinstance(module, Module):
         raise TypeError(f"module: got {type(module).__name__}, expected an nn.Module")
+    if getattr(loss, "couples_samples", False):
+        raise ValueError(f"loss={loss!r}: it compares every sample with all others of the batch, and a sum over micro-batches has no term for two samples "
+                         "in different ones, so accumulating it is another loss. Plan with loss=nn.DotProductLoss() and use "
+                         "ga.losses.cached(acc, (x1, x2), loss=...): two passes, the exact gradient of the full batch")
     if loss is not None and not isinstance(loss, Loss):
         raise TypeError(f"loss: got {type(loss).__name__}, expected a loss such as nn.CrossEntropyLoss()")
     try:
