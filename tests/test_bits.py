@@ -5,7 +5,8 @@ from conftest import residual_net
 
 import gradaccum as ga
 from gradaccum import nn, optim
-from gradaccum.testing import _pieces, check_split, gradcheck
+from gradaccum._splits import pieces_of
+from gradaccum.testing import check_split, gradcheck
 
 UPDATES = 20
 SPLITS = [96, 1, 5, 32, 50, 95, [90, 6], [1, 94, 1], [13, 13, 60, 10], [7] * 13 + [5]]
@@ -15,7 +16,7 @@ CASES += [(way, split) for way in ("update", "stages") for split in SPLITS if is
 
 def train(split, way, batch, dtype="float32", **options):
     x, y, weight = batch
-    pieces = _pieces(96, split)
+    pieces = pieces_of(96, split)
     net, opt = residual_net(max(pieces), dtype, **options)
     acc = ga.Accumulator(net, opt, len(pieces), max_grad_norm=0.5)
     starts = np.cumsum([0, *pieces])

@@ -26,7 +26,7 @@ __all__ = [
     "advise", "check_equivalence", "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
 ]
 
-_LAZY = {"EarlyStopping": "training", "History": "training", "fit": "training", "advise": "advice", "check_equivalence": "testing", "compare": "comparison",
+_LAZY = {"EarlyStopping": "training", "History": "training", "fit": "training", "advise": "advice", "check_equivalence": "equivalence", "compare": "comparison",
          "Comparison": "comparison"}
 
 

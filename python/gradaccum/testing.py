@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from . import _core, nn, optim, reference
+from ._splits import accumulate, default_splits, pieces_of
 from .accumulator import Accumulator
+from .equivalence import Equivalence, check_equivalence
 from .network import Network
 from .nn.loss import Loss
 from .nn.module import Layer, Module
@@ -196,42 +197,12 @@ def _against_reference(layer: Layer, shapes, dtype, engine, samples, seed, toler
     assert np.any(second != 0) or not np.any(once != 0), f"{layer!r}: a second backward did not add to the gradients"
 
 
-def _accumulate(net: Network, acc: Accumulator, x, y, weight, pieces) -> None:
-    """The micro-batches of a window by hand."""
-    acc.begin()
-    first = 0
-    for n in pieces:
-        part = slice(first, first + n)
-        net.forward({name: a[part] for name, a in x.items()})
-        net.loss(y[part], None if weight is None else weight[part])
-        net.backward()
-        acc.accumulate()
-        first += n
-
-
 def _window_gradient(net: Network, x, y, weight, pieces) -> tuple[np.ndarray, float]:
     acc = Accumulator(net)
-    _accumulate(net, acc, x, y, weight, pieces)
+    accumulate(acc, x, y, weight, pieces)
     loss = acc.loss_sum
     acc.normalize()
     return net.grads.copy(), loss
-
-
-def _pieces(n: int, split) -> list[int]:
-    """A split as sizes: an int is the size of equal pieces (the last may be short)."""
-    if isinstance(split, (int, np.integer)):
-        return [min(int(split), n - i) for i in range(0, n, int(split))]
-    split = [int(s) for s in split]
-    if sum(split) != n or min(split) < 1:
-        raise ValueError(f"split {split}: the sizes must be at least 1 and add up to {n}")
-    return split
-
-
-def default_splits(n: int, seed: int = 0) -> list:
-    """1 x n, n x 1, halves, pieces that do not divide, and a random cut."""
-    cuts = np.sort(np.random.default_rng(seed).permutation(np.arange(1, n))[:min(3, n - 1)])
-    uneven = np.diff([0, *cuts, n]).tolist()
-    return list(dict.fromkeys([n, 1, max(n // 2, 1), max(n // 3, 1), max(n - 1, 1)])) + [uneven]
 
 
 def check_split(module: Module, input_shape=None, *, inputs=None, loss: Loss | None = None, x=None, y=None, weight=None, samples: int = 7,
@@ -252,14 +223,14 @@ def check_split(module: Module, input_shape=None, *, inputs=None, loss: Loss | N
                 _core.set_num_threads(number)
                 for i, split in enumerate(splits or default_splits(samples, seed)):
                     way = ("update", "stages", "by hand")[i % 3]
-                    net = plan(module, inputs=shapes, loss=loss or nn.MSELoss(), micro_batch=max(_pieces(samples, split)), dtype=dtype, seed=seed,
+                    net = plan(module, inputs=shapes, loss=loss or nn.MSELoss(), micro_batch=max(pieces_of(samples, split)), dtype=dtype, seed=seed,
                                **plan_options)
                     if x is None:
                         x = _draw(net, samples, rng)
                     if y is None:
                         y = _target(net, samples, rng)
                     named = {name: np.asarray(a) for name, a in zip(net._inputs, net._as_inputs(x))}
-                    result = _train(net, named, np.asarray(y), weight, _pieces(samples, split), way if isinstance(split, int) else "by hand", updates)
+                    result = _train(net, named, np.asarray(y), weight, pieces_of(samples, split), way if isinstance(split, int) else "by hand", updates)
                     if first is None:
                         first = result
                         continue
@@ -283,7 +254,7 @@ def _train(net, x, y, weight, pieces, way, updates) -> dict:
             for _ in acc.stages(x, y, weight):
                 pass
         else:
-            _accumulate(net, acc, x, y, weight, pieces)
+            accumulate(acc, x, y, weight, pieces)
             acc.normalize()
             acc.clip()
             opt.step()
@@ -373,70 +344,3 @@ def check_loss(loss: Loss, prediction_shape, *, samples: int = 5, seed: int = 0,
     net = plan(module, input_shape=inputs, loss=loss, micro_batch=7)
     y = _target(net, 7, rng) if target is None else target(rng, (7, *net._core.target()[0]))
     check_split(module, inputs, loss=loss, y=y, weight=rng.random(7))
-
-
-# ---- a network that exists ----
-
-@dataclass
-class Equivalence:
-    """Gradient of each split against the full batch. True if all bits are equal.
-
-    Attributes:
-        rows: one a split and parameter: split, parameter, max_abs, relative, cosine, equal.
-        losses: ``{split: window loss}``.
-        suspects: names of layers that mix samples, the usual reason.
-    """
-
-    rows: list[dict]
-    losses: dict[str, float]
-    suspects: list[str] = field(default_factory=list)
-
-    def __bool__(self):
-        return all(row["equal"] for row in self.rows) and len(set(self.losses.values())) == 1
-
-    def __repr__(self):
-        lines = [f"Equivalence: {'all bits equal' if self else 'NOT equal'}",
-                 f"  {'split':<16} {'parameter':<20} {'max abs':>10} {'relative':>10} {'1 - cosine':>11}  equal bits"]
-        lines += [f"  {r['split']:<16} {r['parameter']:<20} {r['max_abs']:10.3g} {r['relative']:10.3g} {1 - r['cosine']:11.3g}  "
-                  f"{'yes' if r['equal'] else 'NO'}" for r in self.rows]
-        if self.suspects:
-            lines.append(f"  usual suspect: {', '.join(self.suspects)} normalise over the micro-batch, so a split changes the function itself")
-        return "\n".join(lines)
-
-
-def check_equivalence(net: Network, x, y, weight=None, splits=None) -> Equivalence:
-    """The window gradient of each split against the whole batch at once. Works on copies: ``net`` stays as it is.
-
-    Args:
-        net: a network with a loss.
-        x, y, weight: a batch of any size.
-        splits: sizes of equal pieces, or lists of sizes; by default a few even and uneven ones.
-    """
-    named = {name: np.asarray(a) for name, a in zip(net._inputs, net._as_inputs(x))}
-    y = np.asarray(y)
-    n = len(y)
-    weight = None if weight is None else np.asarray(weight)
-    state = net.state_dict()
-
-    def gradient(pieces):
-        shapes = {name: net._value_info[v][0] for name, v in net._inputs.items()}
-        copy = plan(net._module, inputs=shapes, loss=net._loss, micro_batch=max(pieces), dtype=net.dtype.name, seed=net.seed, engine=net.engine)
-        copy.load_state_dict(state)
-        copy.train(net.training)
-        flat, loss = _window_gradient(copy, named, y, weight, pieces)
-        return flat, loss, copy
-
-    full, loss, copy = gradient([n])
-    rows, losses = [], {f"1 x {n}": loss}
-    for split in splits or default_splits(n)[1:]:
-        pieces = _pieces(n, split)
-        label = f"{len(pieces)} x {pieces[0]}" if len(set(pieces)) == 1 else "+".join(map(str, pieces[:4])) + ("+..." if len(pieces) > 4 else "")
-        flat, losses[label], _ = gradient(pieces)
-        for name, p in copy.parameters().items():
-            a, b = p.of(flat).ravel().astype(np.float64), p.of(full).ravel().astype(np.float64)
-            size = float(np.linalg.norm(b))
-            rows.append({"split": label, "parameter": name, "max_abs": float(np.abs(a - b).max(initial=0)),
-                         "relative": float(np.linalg.norm(a - b)) / (size or 1.0),
-                         "cosine": float(a @ b) / (float(np.linalg.norm(a)) * size) if size and np.any(a) else 1.0,
-                         "equal": bool(np.array_equal(p.of(flat), p.of(full)))})
-    return Equivalence(rows, losses, [node.name for node in copy.nodes if node.mixes_samples])

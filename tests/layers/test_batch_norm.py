@@ -68,7 +68,7 @@ def test_a_split_changes_the_result_and_the_check_names_the_layer():
     net = ga.plan(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), input_shape=(3,), loss=nn.MSELoss(), micro_batch=8)
     rng = np.random.default_rng(0)
     report = ga.check_equivalence(net, rng.normal(size=(8, 3)), rng.normal(size=(8, 4)), splits=[4])
-    assert not report and report.suspects == ["1"] and "usual suspect: 1" in repr(report)
+    assert not report and report.suspects == ["batch statistics"] and report.layers == ["1"] and "usual suspect: batch statistics: 1" in repr(report)
     assert max(row["relative"] for row in report.rows) > 0.01
 
 
