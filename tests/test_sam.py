@@ -284,22 +284,6 @@ def test_a_run_with_sam_is_saved_and_resumed(tmp_path, batch):
     assert np.array_equal(net.params, other.params) and resumed.updates == 2
 
 
-class Minimal(optim.Optimizer):
-    """An optimizer with nothing but what the base class asks for."""
-
-    def __init__(self, net):
-        super().__init__(net, None, lr=0.25)
-
-    def _state_count(self):
-        return 0
-
-
-def test_d67_a_minimal_optimizer_can_be_wrapped():
-    net = quadratic(1.0)
-    ga.Accumulator(net, optim.SAM(Minimal(net), rho=0.5)).update(np.ones((2, 1)), [[0.0], [4.0]])
-    assert value(net) == 1.75
-
-
 def test_groups_and_learning_rate_are_those_of_the_base():
     net = ga.plan(nn.Linear(1, 1), input_shape=(1,), loss=nn.MSELoss(), micro_batch=2, dtype="float64")
     sam = optim.SAM(optim.SGD(net, lr=0.25, groups=[{"params": ["bias"], "lr": 0.0}]), rho=0.5)

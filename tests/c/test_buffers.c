@@ -204,6 +204,43 @@ static void one_pass(int wide)
         free(p[i]), free(g[i]), free(m[i]), free(v[i]), free(w[i]);
 }
 
+/* With one micro-batch a window AdamA is Adam, on any number of threads; a second micro-batch only adds, and gradients are cleared. */
+static void without_buffer(int wide)
+{
+    enum { N = 16384 + 77 };
+    ga_dtype dtype = wide ? GA_FLOAT64 : GA_FLOAT32;
+    void *p[2], *g[2], *m[2], *v[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = block(N * 8), g[i] = block(N * 8), m[i] = block(N * 8), v[i] = block(N * 8);
+    ga_hyper h = {.lr = 0.1, .beta1 = 0.75, .beta2 = 0.5, .eps = 1e-8};
+    for (int level = 0; level < levels(); level++) {
+        const ga_compute *t = tables[wide][level];
+        for (int i = 0; i < 2; i++)
+            memset(p[i], 0, N * 8), memset(m[i], 0, N * 8), memset(v[i], 0, N * 8);
+        for (int64_t clock = 1; clock <= 3; clock++) {
+            for (int i = 0; i < 2; i++)
+                for (int j = 0; j < N; j++)
+                    put(g[i], dtype, j, noise((uint64_t)(j + clock * N)));
+            CHECK_EQ(ga_set_threads(2), GA_OK);
+            t->take(&h, 1, 48, N, g[0], m[0], v[0]);
+            t->optimize(GA_ADAMA, &h, clock, 1, 1, 0, N, p[0], g[0], (void *[]){m[0], v[0], NULL});
+            CHECK_EQ(ga_set_threads(1), GA_OK);
+            t->optimize(GA_ADAM, &h, clock, 48, 1, 1, N, p[1], g[1], (void *[]){m[1], v[1], NULL});
+            CHECK(!memcmp(p[0], p[1], N * 8) && !memcmp(m[0], m[1], N * 8) && !memcmp(v[0], v[1], N * 8) && !memcmp(g[0], g[1], N * 8));
+        }
+        memset(m[0], 0, N * 8), memset(v[0], 0, N * 8);
+        put(m[0], dtype, 0, 8), put(v[0], dtype, 0, 8), put(g[0], dtype, 0, 4);
+        t->take(&h, 1, 2, N, g[0], m[0], v[0]);                  /* 0.75 * 8 + 0.25 * 2, 0.5 * 8 + 0.5 * 4 */
+        CHECK(get(m[0], wide, 0) == 6.5 && get(v[0], wide, 0) == 6 && get(g[0], wide, 0) == 0);
+        put(g[0], dtype, 0, -8);
+        t->take(&h, 0, 2, N, g[0], m[0], v[0]);                  /* 6.5 - 0.25 * 4, 6 + 0.5 * 16 */
+        CHECK(get(m[0], wide, 0) == 5.5 && get(v[0], wide, 0) == 14 && get(g[0], wide, 0) == 0);
+        CHECK(intact(p[0], N * 8) && intact(g[0], N * 8) && intact(m[0], N * 8) && intact(v[0], N * 8));
+    }
+    for (int i = 0; i < 2; i++)
+        free(p[i]), free(g[i]), free(m[i]), free(v[i]);
+}
+
 /* ---- images ---- */
 
 static void images(void)
@@ -234,6 +271,7 @@ int main(void)
         sums(wide);
         norms(wide);
         one_pass(wide);
+        without_buffer(wide);
     }
     images();
     return 0;

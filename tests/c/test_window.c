@@ -311,6 +311,8 @@ static void wrong_options(void)
     h.amsgrad = 1;
     CHECK_EQ(ga_optimizer_set(r.optimizer, 0, &h), GA_EVALUE);    /* needs an array that is not there */
     CHECK_EQ(ga_optimizer_bind(r.optimizer, 3, NULL), GA_EVALUE);
+    CHECK_EQ(ga_optimizer_take(r.optimizer, 1, 1), GA_EVALUE);
+    CHECK(strstr(ga_error(), "only AdamA"));
     h = (ga_hyper){.lr = 0.1, .nesterov = 1};
     CHECK_EQ(ga_optimizer_create(r.net, GA_SGD, &h, 1, group, &o), GA_EVALUE);
     give_back(&r);
