@@ -293,3 +293,14 @@ def test_groups_and_learning_rate_are_those_of_the_base():
     assert net.parameters()["bias"].data == bias
     sam.lr = 0.5
     assert [g["lr"] for g in sam.base_optimizer.groups] == [0.5, 0.5] and repr(sam).startswith("SAM(SGD(lr=0.5")
+
+
+@pytest.mark.parametrize("make", [lambda net: optim.SAM(optim.SGD(net, lr=0.1)), lambda net: optim.AdamA(net, lr=0.01)], ids=["SAM", "AdamA"])
+def test_fit_and_schedules_take_it_like_any_other(make):
+    rng = np.random.default_rng(0)
+    x, t = rng.normal(size=(32, 3)), rng.normal(size=(32, 1))
+    net = ga.plan(nn.Linear(3, 1), input_shape=(3,), loss=nn.MSELoss(), micro_batch=4)
+    opt = make(net)
+    acc = ga.Accumulator(net, opt, 2, reduction="mean_of_means", schedule=optim.lr_scheduler.StepLR(opt, 4, 0.5))
+    history = ga.fit(acc, (x, t), 2, progress=False)
+    assert acc.updates == 8 and acc.optimizer.lr == pytest.approx(0.5 * (0.1 if isinstance(opt, optim.SAM) else 0.01)) and "8 updates" in repr(history)

@@ -157,8 +157,8 @@ class Accumulator:
     def max_grad_norm(self, value: float | None) -> None:
         before = self._max_grad_norm
         _check_norm(value)
-        if value is not None and self.optimizer is not None:
-            self.optimizer._allow(self, "max_grad_norm")
+        if value is not None:
+            self._allow("max_grad_norm")
         self._max_grad_norm = value
         try:
             self._core.set(*self._options())
@@ -381,7 +381,12 @@ class Accumulator:
     def _need_optimizer(self, call):
         if self.optimizer is None:
             raise ValueError(f"{call}: this Accumulator was made without an optimizer; give one to update parameters")
-        self.optimizer._allow(self, call)
+        self._allow(call)
+
+    def _allow(self, call: str) -> None:
+        """Refuses what this optimizer cannot do."""
+        if self.optimizer is not None:
+            self.optimizer._allow(self, call)
 
     @contextmanager
     def _scheduled(self):
@@ -519,8 +524,7 @@ class Accumulator:
 
     def begin(self) -> None:
         """Opens a window; it must be empty."""
-        if self.optimizer is not None:
-            self.optimizer._allow(self, "begin")
+        self._allow("begin")
         self._core.begin()
         self._micro_losses = []
         self._started = time.perf_counter()
@@ -534,8 +538,7 @@ class Accumulator:
 
     def normalize(self) -> float:
         """Divides the window's gradient, now in ``net.grads``; returns its norm."""
-        if self.optimizer is not None:
-            self.optimizer._allow(self, "normalize")
+        self._allow("normalize")
         self._core.normalize()
         return self._core.get_state()["grad_norm"]
 
@@ -546,8 +549,7 @@ class Accumulator:
     def _clip(self, max_norm):
         if max_norm is None:
             raise ValueError("clip: give max_norm, or make the Accumulator with max_grad_norm=")
-        if self.optimizer is not None:
-            self.optimizer._allow(self, "clip")
+        self._allow("clip")
         return self._core.clip(float(max_norm))
 
     def _apply(self) -> None:
@@ -563,8 +565,8 @@ class Accumulator:
 
     def clear(self, discard: bool = False) -> None:
         """Empties the window after an update; with ``discard=True`` also one that holds something."""
-        if discard and self.optimizer is not None:
-            self.optimizer._allow(self, "clear")
+        if discard:
+            self._allow("clear")
         self._core.clear(bool(discard))
         self._micro_losses = []
         if isinstance(self.loss_scale, DynamicLossScale):

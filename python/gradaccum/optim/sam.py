@@ -67,7 +67,7 @@ class SAM(Optimizer):
                          "samples of the window")
 
     def _allow(self, acc, call: str) -> None:
-        if call not in ("update", "update_many", "clear", "clip", "max_grad_norm"):
+        if call in ("step", "begin", "stages", "record"):
             raise ValueError(f"{call}: SAM runs every window twice, and micro-batches that come one by one cannot be run again; gather the samples of "
                              "the window and call acc.update(x, y), which cuts them into micro-batches")
 
