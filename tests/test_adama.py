@@ -252,6 +252,41 @@ def test_a_micro_batch_without_weight_or_with_nan_is_not_taken():
     assert steps(acc, [1.0, 1.0])[1].update.update == 1
 
 
+class Fragile(nn.Function):
+    """Fails in backward where an input is 7."""
+
+    def forward(self, x):
+        self.x = x.copy()
+        return x
+
+    def backward(self, grad):
+        if (self.x == 7).any():
+            raise RuntimeError("broken")
+        return grad
+
+
+def test_a_micro_batch_whose_backward_fails_is_not_taken():
+    net = ga.plan(nn.Sequential(nn.Linear(1, 1, bias=False), Fragile(), nn.Linear(1, 1, bias=False)), input_shape=(1,), loss=nn.L1Loss(), micro_batch=1)
+    net.load_state_dict({"0.weight": [[1.0]], "2.weight": [[1.0]]})
+    opt = optim.AdamA(net)
+    acc = ga.Accumulator(net, opt, 2, reduction="mean_of_means")
+    steps(acc, [2.0])
+    before = opt.state_dict()
+    with pytest.raises(RuntimeError, match="broken"):
+        steps(acc, [7.0])
+    assert all(np.array_equal(a, before[name]) for name, a in opt.state_dict().items()) and not net.grads.any() and acc.micro_step == 1
+    assert steps(acc, [3.0])[0].update.samples == 2
+
+
+def test_a_replaced_accumulator_writes_nothing():
+    net = hand_net()
+    old, _ = window(net)
+    new, opt = window(net)
+    with pytest.raises(ga.StageError, match="replaced by a newer one"):
+        steps(old, [1.0])
+    assert not net.grads.any() and steps(new, [1.0, 1.0])[1].update.update == 1 and opt.updates == 1
+
+
 def test_update_with_a_short_piece_is_refused_before_anything_is_written():
     net = hand_net(micro_batch=2)
     acc, opt = window(net, k=2)

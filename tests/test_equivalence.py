@@ -341,6 +341,8 @@ def test_a_loop_that_updates_is_told_to_give_the_optimizer():
 def test_a_batch_without_weight():
     with pytest.raises(ValueError, match="no mean to compare"):
         ga.check_equivalence(make(), X, np.full(28, -100), splits=[8])
+    with pytest.raises(ValueError, match="no mean to compare"):
+        ga.check_equivalence(make(), X, np.full(28, -100), splits=[8], optimizer=lambda net: optim.SGD(net))
 
 
 # ---- the parts, by hand ----

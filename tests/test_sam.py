@@ -151,6 +151,17 @@ def test_a_stream_is_refused_with_the_reason(call):
     assert acc.micro_step == 0 and acc.update([[1.0]], [[0.0]]).update == 1
 
 
+def test_a_micro_batch_by_hand_is_not_thrown_away_by_update():
+    net = quadratic(1.0)
+    acc = ga.Accumulator(net, optim.SAM(optim.SGD(net)))
+    net.forward([[1.0]])
+    net.loss([[0.0]])
+    net.backward()
+    with pytest.raises(ga.StageError, match="stage 'backward'"):
+        acc.update([[1.0]], [[0.0]])
+    assert net.grads.tolist() == [2.0]
+
+
 def test_step_of_sam_is_refused():
     net = quadratic(1.0)
     with pytest.raises(ga.StageError, match="acc.update"):

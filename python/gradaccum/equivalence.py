@@ -169,11 +169,11 @@ class _Batch:
         even = all(p == pieces[0] for p in pieces[:-1]) and pieces[-1] <= pieces[0]
         if opt is not None and even:
             record = acc.update(self.x, self.y, self.weight)
+            self.check_weight(record.weight)
             return copy.params - before, record.loss
         accumulate(acc, self.x, self.y, self.weight, pieces)
-        loss = acc.loss_sum / acc.weight_sum if acc.weight_sum > 0 else float("nan")
-        if not acc.weight_sum > 0:
-            raise ValueError("the batch has no weight (all targets ignored, or all weights 0), so there is no mean to compare")
+        self.check_weight(acc.weight_sum)
+        loss = acc.loss_sum / acc.weight_sum
         acc.normalize()
         if acc.max_grad_norm is not None:
             acc.clip()
@@ -181,6 +181,11 @@ class _Batch:
             return copy.grads.astype(np.float64), loss
         opt.step()
         return copy.params - before, loss
+
+    @staticmethod
+    def check_weight(weight: float) -> None:
+        if not weight > 0:
+            raise ValueError("the batch has no weight (all targets ignored, or all weights 0), so there is no mean to compare")
 
     def run(self, run, pieces) -> np.ndarray:
         """The user's loop."""
@@ -254,7 +259,7 @@ class _Batch:
             return copy.params - before
 
         if opt._own_update:
-            return {}
+            return {"batch statistics": REASONS["batch statistics"].format(layers=", ".join(self.layers))} if self.layers else {}
         return suspects(got, right, window, self.net.dtype.name, effect, (group["lr"], group["eps"]) if plain_adam else None)
 
     def micro_batches(self, pieces):
