@@ -111,7 +111,7 @@ def spread(e):
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
-def test_a_loss_of_ones_own(m):
+def test_d11_a_loss_of_ones_own_is_the_same_for_every_k(m):
     """x = 1, 2, 6 with w = 2: mean 6, loss 36; d/dw (3 w)² = 18 w = 36. The mean of the squares, which accumulation would give, is another."""
     net, acc = linear(1, m, [[2.0]])
     assert ga.losses.cached(acc, np.array([[1.0], [2.0], [6.0]]), loss=spread).loss == 36.0
