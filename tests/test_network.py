@@ -1,8 +1,8 @@
 """The planned network: stages by hand, predictions, parameters and their names, state, views, engines."""
-import os
-from pathlib import Path
 import gc
+import os
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest

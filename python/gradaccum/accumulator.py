@@ -25,7 +25,7 @@ from .network import Network
 from .noise import DECAY, NoiseScale
 from .optim import Optimizer
 from .records import Event, Step, Update
-from .schedules import TAILS, is_complete, steps_at
+from .schedules import TAILS, missing, steps_at
 
 if TYPE_CHECKING:
     from .many import Updates
@@ -56,7 +56,7 @@ class Accumulator:
             ``ga.DynamicLossScale``, which needs on_non_finite="skip_update". For demonstrations; float32 does not need it.
         on_non_finite: "raise", "skip_micro_batch" (implies staged) or "skip_update".
         schedule: function of the number of updates that gives the learning rate (or a list, one for each group), called before each update; or one of
-            ``optim.lr_scheduler``.
+            ``optim.lr_scheduler``. It may be asked more than once for the same update, except if it has a state (``state_dict``).
         ema: decay of a moving average of the parameters, once per update; see ``ema``.
         noise_scale: measure the gradient noise scale of each window; True, or the decay of its smoothing. See ``gradaccum.noise``.
     """
@@ -92,6 +92,7 @@ class Accumulator:
         if ema is not None and not 0 <= ema <= 1:
             raise ValueError(f"ema={ema}: expected a decay in [0, 1]")
         _check_norm(max_grad_norm)
+        _check_schedule(schedule, optimizer)
         if isinstance(loss_scale, str):
             choice("loss_scale", loss_scale, ("dynamic",))
             loss_scale = DynamicLossScale()
@@ -193,12 +194,12 @@ class Accumulator:
     @property
     def is_boundary(self) -> bool:
         """Whether the next ``step`` completes the window (counted in micro-batches)."""
-        return self._complete(1)
+        return self._missing(self.accumulation_steps) <= 1
 
-    def _complete(self, more: int = 0) -> bool:
+    def _missing(self, steps: int | None) -> int:
+        """Micro-batches that the window lacks."""
         micro_step, _, _, samples = self._core.sums()
-        steps = None if self.effective_batch_size is not None else self.accumulation_steps
-        return is_complete(micro_step + more, samples + more * self.micro_batch, steps, self.effective_batch_size)
+        return missing(micro_step, samples, self.micro_batch, steps, self.effective_batch_size)
 
     @property
     def buffer(self) -> np.ndarray:
@@ -293,11 +294,11 @@ class Accumulator:
             raise ValueError(f"update_many: windows of {size} samples are {-(-size // self.micro_batch)} micro-batches of {self.micro_batch}, but "
                              f"accumulation_steps is {limit}")
         windows, rates = -(-len(y) // size), None
-        alone = self.noise_scale is not None or isinstance(self.loss_scale, DynamicLossScale) or hasattr(self.schedule, "hyper")
-        alone = alone or self.optimizer._own_update
+        alone = (self.noise_scale is not None or isinstance(self.loss_scale, DynamicLossScale) or callable(self._accumulation_steps)
+                 or hasattr(self.schedule, "state_dict") or self.optimizer._own_update)
         if self.schedule is not None and not alone:
-            by_group = [[hyper["lr"] for hyper in self._rates(first + i)] for i in range(windows)]
-            rates, alone = np.array([lr[0] for lr in by_group]), any(len(set(lr)) > 1 for lr in by_group)
+            planned = [self._rates(first + i) for i in range(windows)]
+            rates, alone = np.array([groups[0]["lr"] for groups in planned]), any(g != {"lr": groups[0]["lr"]} for groups in planned for g in groups)
         if alone:                                            # something must run in Python between two windows
             part = lambda a, i: a if a is None else {k: v[i:i + size] for k, v in a.items()} if isinstance(a, dict) else a[i:i + size]  # noqa: E731
             return [self.update(part(x, i), y[i:i + size], part(weight, i)) for i in range(0, len(y), size)]
@@ -350,16 +351,17 @@ class Accumulator:
     def step(self, x, y, weight=None) -> Step:
         """One micro-batch of at most ``net.micro_batch`` samples; at the boundary also the update."""
         self._need_optimizer("step")
-        if self.micro_step and self.net.stage == "accumulate" and self._complete():
+        steps = self.accumulation_steps                      # a function of updates may refuse: before anything is added
+        if self.micro_step and self.net.stage == "accumulate" and self._missing(steps) <= 0:
             raise StageError("step: the window is complete but was not applied; clear(discard=True) drops it")
-        self.accumulation_steps                              # a function of updates may refuse: before anything is added
         self.net._before()
         if not self.micro_step:
+            self._ask_schedule()
             self._started = time.perf_counter()
         loss_sum, total, samples, rejected = self.optimizer._add(self, self.net._as_inputs(x), y, weight)
         loss = loss_sum / total if total > 0 else math.nan
         self._micro_losses.append(loss)
-        done = self._complete()
+        done = self._missing(steps) <= 0
         return Step(loss, total, samples, done, self._finish() if done else None, rejected)
 
     def flush(self) -> Update | None:
@@ -390,7 +392,7 @@ class Accumulator:
 
     @contextmanager
     def _scheduled(self):
-        """The learning rates of the schedule for the update inside; those before it if that fails."""
+        """What the schedule sets for the update inside; what there was before it if that fails."""
         if self.schedule is None:
             yield
             return
@@ -406,15 +408,27 @@ class Accumulator:
             raise
 
     def _rates(self, updates: int) -> list[dict]:
-        """What the schedule says for the next update, by group."""
+        """What the schedule sets for the update after ``updates`` updates, by group."""
+        _check_schedule(self.schedule, self.optimizer)
         groups = len(self.optimizer.groups)
         if hasattr(self.schedule, "hyper"):
-            return self.schedule.hyper(updates)
-        given = self.schedule(updates)
-        rates = [float(lr) for lr in given] if isinstance(given, (list, tuple)) else [float(given)] * groups
-        if len(rates) != groups or not all(lr >= 0 and math.isfinite(lr) for lr in rates):
-            raise ValueError(f"schedule({updates}) = {given}: expected a finite learning rate, not negative, or a list of {groups}, one for each group")
-        return [{"lr": lr} for lr in rates]
+            found = self.schedule.hyper(updates)
+            given = [hyper["lr"] for hyper in found]
+        else:
+            given = self.schedule(updates)
+            found = [{"lr": lr} for lr in (given if isinstance(given, (list, tuple)) else [given] * groups)]
+        try:
+            found = [hyper | {"lr": float(hyper["lr"])} for hyper in found]
+        except (TypeError, ValueError):
+            found = []
+        if len(found) != groups or not all(hyper["lr"] >= 0 and math.isfinite(hyper["lr"]) for hyper in found):
+            raise ValueError(f"schedule({updates}) = {given!r}: expected a finite learning rate, not negative, or a list of {groups}, one for each group")
+        return found
+
+    def _ask_schedule(self) -> None:
+        """Refuses a wrong rate before anything is added. A schedule with a state is asked once, at the boundary."""
+        if self.schedule is not None and self.optimizer is not None and not hasattr(self.schedule, "state_dict"):
+            self._rates(self.updates)
 
     def _record(self, raw: dict, micro_losses: list[float]) -> Update:
         skipped = raw["skipped"]
@@ -525,6 +539,7 @@ class Accumulator:
     def begin(self) -> None:
         """Opens a window; it must be empty."""
         self._allow("begin")
+        self._ask_schedule()
         self._core.begin()
         self._micro_losses = []
         self._started = time.perf_counter()
@@ -629,3 +644,11 @@ def _norm(a: np.ndarray) -> float:
 def _check_norm(value) -> None:
     if value is not None and not value > 0:
         raise ValueError(f"max_grad_norm={value}: expected a number above 0, or None for no clipping")
+
+
+def _check_schedule(schedule, optimizer: Optimizer | None) -> None:
+    if schedule is not None and not callable(schedule):
+        raise TypeError(f"schedule: got {type(schedule).__name__}, expected one of optim.lr_scheduler, or a function of the number of updates that gives a "
+                        "learning rate")
+    if optimizer is not None and getattr(getattr(schedule, "optimizer", None), "groups", optimizer.groups) is not optimizer.groups:
+        raise ValueError(f"schedule: {schedule!r} was made for another optimizer; make one for this")

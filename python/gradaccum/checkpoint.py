@@ -36,7 +36,8 @@ from .nn.module import Layer
 
 FORMAT = 1
 _PARAMETERS, _GRADIENTS = 0, 1                               # blocks of the core
-_OWN = ("loss_scale", "noise_scale", "schedule", "_accumulation_steps")             # attributes of an Accumulator that may have a state of their own
+_OWN = ("loss_scale", "noise_scale", "schedule", "_accumulation_steps")     # attributes of an Accumulator that may have a state of their own
+_CHANGEABLE = ("schedule", "_accumulation_steps")            # of these: may be others when the run goes on, then without that state
 _RESTING = ("clear", "accumulate", "normalize", "clip", "update")
 _NORMS = ("loss_sum", "weight_sum", "grad_norm", "grad_norm_clipped")
 _COUNTS = ("micro_step", "samples", "elements", "rejected")
@@ -94,7 +95,7 @@ def _fingerprint(acc, objects: dict) -> dict:
         "optimizer": opt and {"class": type(opt).__name__, "groups": groups, "state": sorted(opt._core.states())},
         "accumulator": {"reduction": acc.reduction, "staged": acc.staged, "accumulator": acc.accumulator, "loss_scale": _word(acc.loss_scale),
                         "ema": acc._ema_decay >= 0},
-        "objects": sorted(name for name in objects if name != "schedule"),
+        "objects": sorted(name for name in objects if name not in _CHANGEABLE),
     }
 
 
