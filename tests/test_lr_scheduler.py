@@ -416,3 +416,12 @@ def test_things_of_another_type():
         lrs.StepLR(opt, 1)(-1)
     with pytest.raises(ValueError, match=r"schedule: StepLR\(step_size=1, gamma=0.1\) was made for another optimizer"):
         ga.Accumulator(opt.net, opt, schedule=lrs.StepLR(sgd(), 1))
+
+
+def test_one_rate_for_all_groups_stays_one_c_call():
+    """A scheduler that sets no more than one rate goes into the C loop of ``update_many``, whose records are made when they are looked at."""
+    net = hand_net()
+    opt = sgd(net)
+    acc = ga.Accumulator(net, opt, schedule=lrs.StepLR(opt, 2, 0.5))
+    updates = acc.update_many(np.ones((6, 1)), below(6), 2)
+    assert type(updates).__name__ == "Updates" and updates.lr.tolist() == [0.8, 0.8, 0.4] and opt.lr == 0.4

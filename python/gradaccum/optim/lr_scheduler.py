@@ -11,7 +11,7 @@ the rates that the optimizer has (build it before ``acc.load``), and calling it 
 Numbers are those of PyTorch's schedulers that are stepped once per update. Left out: ReduceLROnPlateau, which follows a measurement and is no function of
 updates (write a function that returns a rate you change), and CyclicLR, which is a LambdaLR.
 
-**Momentum when the rate changes.** Goyal et al. 2017 (arXiv:1706.02677, section 2.1) warn of SGD that folds the rate η into the velocity,
+**Momentum when the rate changes.** Goyal et al. 2017 (arXiv:1706.02677, section 3) warn of SGD that folds the rate η into the velocity,
 
     u' = m u + η' g,        w' = w - u'
 
