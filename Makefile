@@ -87,7 +87,7 @@ coverage: $(VENV)/editable  ## covered lines of C and Python
 	$(PY) tools/coverage.py
 
 lint: $(VENV)/editable      ## ruff
-	$(PY) -m ruff check python tests tools setup.py
+	$(PY) -m ruff check python tests tools benchmarks setup.py
 
 bench: $(VENV)/editable     ## benchmarks
 	$(PY) benchmarks/run.py
