@@ -191,7 +191,9 @@ def test_a_window_that_is_gone_leaves_the_report():
 
 
 def test_the_report_reads_well():
-    text = repr(mlp(memory_limit="1 MiB").memory)
+    memory = mlp(memory_limit="1 MiB").memory
+    assert len(repr(memory).splitlines()) == 2 and "parameters 40.56 KiB" in repr(memory)
+    text = str(memory)
     assert re.match(r"MemoryReport: [\d.]+ KiB of 1024.00 KiB|MemoryReport: [\d.]+ KiB of 1.00 MiB", text)
     assert "activations (grow with the micro-batch)" in text and "for micro-batches of 32" in text
     assert [format_bytes(n) for n in (0, 1023, 1024, 5 * 2**20, 3 * 2**30 * 10)] == ["0 B", "1023 B", "1.00 KiB", "5.00 MiB", "30.00 GiB"]

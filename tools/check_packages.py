@@ -19,7 +19,8 @@ def main(folder: str) -> None:
     if any(n.endswith(".so") for n in names):
         raise SystemExit(f"{sdist.name}: holds a compiled library")
     names = zipfile.ZipFile(wheel).namelist()
-    need(names, ["gradaccum/_core", "gradaccum/py.typed", "gradaccum/data/digits.npz", "licenses/LICENSE"], wheel.name)
+    need(names, ["gradaccum/_core", "gradaccum/py.typed", "gradaccum/data/digits.npz", "gradaccum/locale/vi/LC_MESSAGES/gradaccum.mo", "licenses/LICENSE"],
+         wheel.name)
     if any("_libs/" in n for n in names):
         need(names, ["LICENSES/OpenBLAS.txt"], wheel.name)
     print(f"{sdist.name}: {sdist.stat().st_size:,} bytes; {wheel.name}: {wheel.stat().st_size:,} bytes")

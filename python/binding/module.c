@@ -75,11 +75,11 @@ static int execute(PyObject *module)
 {
     if (PyArray_ImportNumPyAPI() < 0)
         return -1;
-    if (!StageError)
-        StageError = PyErr_NewExceptionWithDoc("gradaccum.StageError",
-                                               "A stage of the accumulation window was called out of order, or a network is in use "
-                                               "elsewhere. The text names the stage, the call, and the calls that are allowed now.",
-                                               PyExc_RuntimeError, NULL);
+    if (!StageError) {
+        PyObject *errors = PyImport_ImportModule("gradaccum.errors");
+        StageError = errors ? PyObject_GetAttrString(errors, "StageError") : NULL;
+        Py_XDECREF(errors);
+    }
     if (!StageError || PyModule_AddObjectRef(module, "StageError", StageError))
         return -1;
     return add_type(module, &Block_Spec, &Block_Type) || add_type(module, &Net_Spec, &Net_Type)

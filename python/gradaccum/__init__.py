@@ -10,6 +10,7 @@
     update = acc.update(x, y)            # 128 samples: 4 micro-batches, one update
 """
 from ._core import get_num_threads, set_num_threads
+from ._language import get_language, set_language
 from ._library import __version__, info
 from .accumulator import Accumulator
 from .errors import BudgetError, StageError
@@ -23,7 +24,8 @@ from .schedules import planned_updates
 
 __all__ = [
     "Accumulator", "BudgetError", "Comparison", "DynamicLossScale", "Event", "MemoryReport", "Network", "StageError", "Step", "Update", "__version__",
-    "advise", "check_equivalence", "compare", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_num_threads",
+    "advise", "check_equivalence", "compare", "get_language", "get_num_threads", "info", "noise_scale", "plan", "planned_updates", "set_language",
+    "set_num_threads",
 ]
 
 _LAZY = {"EarlyStopping": "training", "History": "training", "fit": "training", "advise": "advice", "check_equivalence": "equivalence", "compare": "comparison",

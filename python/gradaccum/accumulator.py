@@ -20,6 +20,8 @@ import numpy as np
 from . import _core
 from ._checks import choice, whole
 from ._core import StageError
+from ._language import N_, _
+from ._stages import following
 from .loss_scale import DynamicLossScale
 from .network import Network
 from .noise import DECAY, NoiseScale
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 REDUCTIONS = {"mean": 0, "mean_of_means": 1, "sum": 2}
 BUFFERS = {"float64": 1, "compensated": 2, "bfloat16": 3, "float16": 4}
 NON_FINITE = {"raise": 0, "skip_micro_batch": 1, "skip_update": 2}
-REASONS = {0: "", 1: "the window has no weight: all targets ignored or all weights 0", 2: "the gradient has NaN or infinity"}
+REASONS = {0: "", 1: N_("the window has no weight: all targets ignored or all weights 0"), 2: N_("the gradient has NaN or infinity")}
 
 
 class Accumulator:
@@ -315,7 +317,7 @@ class Accumulator:
         if done:
             if rows[:, 6].max() > 1:
                 self._warn_of_batch_statistics()
-            self.last_update = updates[-1]
+            self.last_update, self.net._filled_by = updates[-1], f"update {self.updates}"
         if error is not None:
             raise error
         return updates
@@ -440,9 +442,11 @@ class Accumulator:
             update=self.updates, loss=raw["loss_sum"] / raw["weight"] if raw["weight"] > 0 else math.nan, weight=raw["weight"],
             samples=raw["samples"], tokens=raw["elements"], micro_steps=raw["micro_steps"], micro_losses=micro_losses, grad_norm=norm,
             grad_norm_clipped=None if skipped or not known else raw["grad_norm_clipped"], clipped=raw["clipped"],
-            lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"],
+            lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=_(REASONS[skipped]), rejected=raw["rejected"],
             non_finite=self._core.non_finite if skipped == 2 or raw["rejected"] else "",
             loss_scale=self._scale(), seconds=time.perf_counter() - self._started)
+        if not skipped:
+            self.net._filled_by = f"update {self.updates}"
         if self.noise_scale is not None:
             self.noise_scale._window(self.last_update, self.reduction)
         if isinstance(self.loss_scale, DynamicLossScale) and skipped != 1:
@@ -512,7 +516,13 @@ class Accumulator:
         views = {"net.params": net.params, "net.grads": net.grads, "acc.buffer": self.buffer}
         if step is not None:
             views["output"] = net._prediction()
-        return Event(stage, step, tuple(dict.fromkeys(changed)), views, values)
+        event = Event(stage, step, tuple(dict.fromkeys(changed)), views, values)
+        event._accumulator, event._moment = self, self._moment()
+        return event
+
+    def _moment(self) -> tuple:
+        """Where the window is: changes with every stage and every update."""
+        return self.net.stage, *self._core.get_state()["counters"].values(), self.micro_step
 
     def record(self, x, y, weight=None, *, image_shape=None):
         """The window of ``update``, with the same bits, recorded: numbers, small pictures, bytes and formula of every stage.
@@ -631,10 +641,15 @@ class Accumulator:
         checkpoint.register(self, name, item)
 
     def __repr__(self):
-        micro_step, _, weight, samples = self._core.sums()
-        k = self.accumulation_steps or "any"
-        return (f"Accumulator: micro-step {micro_step} of {k}, {samples} samples, weight {weight:g} in the window (stage {self.net.stage!r})\n"
+        micro_step, _loss, weight, samples = self._core.sums()
+        k, stage = self.accumulation_steps or "any", self.net.stage
+        return (f"Accumulator: micro-step {micro_step} of {k}, {samples} samples, weight {weight:g} in the window (stage {stage!r}, next: "
+                f"{', '.join(following(stage))})\n"
                 f"  {self.updates} updates, {self.micro_steps} micro-steps, {self.samples} samples so far; reduction {self.reduction!r}")
+
+    def _repr_html_(self):
+        from .show import cards
+        return cards.accumulator(self)
 
 
 def _norm(a: np.ndarray) -> float:

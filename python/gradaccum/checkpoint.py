@@ -275,6 +275,7 @@ def _load(acc, arrays, metadata, data):
     for name, view in (run | open_window).items():
         view[...] = arrays.get(name, 0)
     acc._core.set_state(*state)
+    acc.net._filled_by = "acc.load"
     acc._micro_losses, acc._started, acc.last_update = losses, started, last
     acc.net.train(bool(window["training"]))
     acc.net._core.touch()

@@ -20,9 +20,9 @@ from .errors import BudgetError
 from .memory import format_bytes, parse_bytes
 from .nn.module import Module
 from .plan import plan
+from .show.style import COLOURS
 
 SCALINGS = {"linear": lambda ratio: ratio, "sqrt": math.sqrt}
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000")   # Okabe, Ito 2008
 
 
 @dataclass

@@ -1,9 +1,26 @@
-"""Exceptions that Python does not have. Everything else is ValueError, TypeError, IndexError, MemoryError, FloatingPointError."""
+"""Exceptions that Python does not have. Everything else is ValueError, TypeError, IndexError, MemoryError, FloatingPointError.
+
+The first line of a message is English, so that it can be searched; the lines after it explain, in the language of ``ga.set_language``.
+"""
 from __future__ import annotations
 
-from ._core import StageError
+import re
+
+from ._stages import MEANINGS, explain
 
 __all__ = ["BudgetError", "StageError"]
+
+
+class StageError(RuntimeError):
+    """A stage of the accumulation window was called out of order, or a network is in use elsewhere; nothing was changed.
+
+    The text names the stage, the call, and the calls that are allowed now.
+    """
+
+    def __str__(self):
+        text = super().__str__()
+        stage = re.search(r'stage "(\w+)"', text)
+        return f"{text}\n{explain(stage[1])}" if stage and stage[1] in MEANINGS else text
 
 
 class BudgetError(MemoryError):

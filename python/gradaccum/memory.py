@@ -6,19 +6,27 @@ import re
 
 import numpy as np
 
+from ._language import N_, _
 from .errors import BudgetError
 
 KINDS = {
-    "parameters": "parameters",
-    "gradient_buffer": "gradient buffer (one window)",
-    "micro_batch_gradient": "gradient of the micro-batch",
-    "optimizer_state": "optimizer state",
-    "activations": "activations (grow with the micro-batch)",
-    "activation_gradients": "activation gradients",
-    "layer_state": "layer state",
-    "packed_weights": "packed weights",
-    "workspace": "workspace",
-    "ema": "moving average",
+    "parameters": N_("parameters"),
+    "gradient_buffer": N_("gradient buffer (one window)"),
+    "micro_batch_gradient": N_("gradient of the micro-batch"),
+    "optimizer_state": N_("optimizer state"),
+    "activations": N_("activations (grow with the micro-batch)"),
+    "activation_gradients": N_("activation gradients"),
+    "layer_state": N_("layer state"),
+    "packed_weights": N_("packed weights"),
+    "workspace": N_("workspace"),
+    "ema": N_("moving average"),
+}
+_NEEDED = {                                                  # stages after which the numbers of a kind are still needed
+    "activations": ("forward", "loss", "backward"),
+    "activation_gradients": ("backward",),
+    "workspace": ("forward", "backward"),
+    "packed_weights": ("forward", "loss", "backward", "accumulate"),
+    "micro_batch_gradient": ("backward", "accumulate", "normalize", "clip", "update"),
 }
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -65,6 +73,12 @@ def machine_memory() -> int:
 def splits_of(effective: int, largest: int) -> list[tuple[int, int]]:
     """(micro_batch, accumulation_steps) with equal pieces that keep ``effective`` samples a window, largest first."""
     return [(m, effective // m) for m in range(min(largest, effective), 0, -1) if effective % m == 0]
+
+
+def needed(kinds: dict[str, int], stage: str, first: bool, staged: bool) -> dict[str, int]:
+    """Of the bytes by kind, those whose numbers are still needed after a stage of a micro-batch, the ``first`` of its window or not."""
+    empty = stage == "clear" or first and stage in ("forward", "loss", "backward")[:2 + staged]
+    return {kind: n for kind, n in kinds.items() if (not empty if kind == "gradient_buffer" else stage in _NEEDED.get(kind, (stage,)))}
 
 
 class MemoryReport:
@@ -181,14 +195,15 @@ class MemoryReport:
         largest = self.max_micro_batch(max(limit - sum((adding or {}).values()), 1))
         splits = splits_of(micro_batch, largest)
         lines = [f"{what or f'a micro-batch of {micro_batch}'} needs {format_bytes(asked)}, the limit is {format_bytes(limit)}.",
-                 "  " + "   ".join(f"{KINDS.get(k, k)} {format_bytes(n)}" for k, n in sorted(by_kind.items(), key=lambda i: -i[1]))]
+                 "  " + "   ".join(f"{_(KINDS.get(k, k))} {format_bytes(n)}" for k, n in sorted(by_kind.items(), key=lambda i: -i[1]))]
         if largest:
-            advice = " or ".join(f"{m} x {k}" for m, k in splits[:2])
-            lines.append(f"  Largest micro-batch that fits: {largest}. To keep an effective batch of {micro_batch}, try {advice} "
-                         "(micro_batch x accumulation_steps).")
+            advice = _(" or ").join(f"{m} x {k}" for m, k in splits[:2])
+            lines.append(_("  Largest micro-batch that fits: {largest}. To keep an effective batch of {batch}, try {advice} "
+                           "(micro_batch x accumulation_steps).").format(largest=largest, batch=micro_batch, advice=advice))
         else:
             smallest = self._lean(1) + sum((adding or {}).values())
-            lines.append(f"  Not even one sample fits: the smallest plan needs {format_bytes(smallest)}. Raise memory_limit or use a smaller model.")
+            lines.append(_("  Not even one sample fits: the smallest plan needs {smallest}. Raise memory_limit or use a smaller model.").format(
+                smallest=format_bytes(smallest)))
         raise BudgetError("\n".join(lines), asked, limit, by_kind, largest, splits)
 
     def add(self, owner: str, kinds: dict[str, int], what: str) -> None:
@@ -208,10 +223,20 @@ class MemoryReport:
         if kinds.get("gradient_buffer") and not any(extra.get("gradient_buffer") for extra in self._extra.values()):
             self._staged = False
 
-    def __repr__(self):
-        rows = [f"  {format_bytes(n):>12}  {KINDS[k]}" for k, n in self.by_kind().items()]
+    def _head(self) -> str:
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
-        return "\n".join([f"MemoryReport: {format_bytes(self.bytes())}{limit} for micro-batches of {self.micro_batch}", *rows])
+        return f"MemoryReport: {format_bytes(self.bytes())}{limit} for micro-batches of {self.micro_batch}"
+
+    def __repr__(self):
+        largest = sorted(self.by_kind().items(), key=lambda item: -item[1])
+        return f"{self._head()}\n  {', '.join(f'{kind} {format_bytes(n)}' for kind, n in largest)}"
+
+    def __str__(self):
+        return "\n".join([self._head(), *(f"  {format_bytes(n):>12}  {_(KINDS[k])}" for k, n in self.by_kind().items())])
+
+    def _repr_html_(self):
+        from .show import cards
+        return cards.memory(self)
 
 
 class MemoryTable:

@@ -1,9 +1,14 @@
 """A planned network: its stages, its parameters, its nodes and every array it has."""
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from typing import TYPE_CHECKING, Mapping
 
 import numpy as np
+
+from ._stages import following
+from .memory import format_bytes
 
 if TYPE_CHECKING:
     from .profile import Profile
@@ -22,7 +27,7 @@ class NetworkParameter:
 
     def __init__(self, net: "Network", name: str, shape: tuple, offset: int, frozen: bool, order: list[int]):
         self.name, self.shape, self.frozen = name, shape, frozen
-        self._core, self._offset, self._written = net._core, offset, net._written
+        self._core, self._offset, self._written, self._net = net._core, offset, net._written, weakref.ref(net)
         self._order, self._count = order, int(np.prod(shape, dtype=np.int64))
         self.data = self._array(_PARAMETERS, False)
         self.grad = None if frozen else self._array(_GRADIENTS, False)
@@ -44,7 +49,12 @@ class NetworkParameter:
         return self._array(_PARAMETERS, True)
 
     def __repr__(self):
-        return f"NetworkParameter({self.name!r}, shape={self.shape}{', frozen' if self.frozen else ''})"
+        from .show import cards
+        return cards.parameter_text(self)
+
+    def _repr_html_(self):
+        from .show import cards
+        return cards.parameter(self)
 
 
 class Node:
@@ -113,6 +123,7 @@ class Network:
         self._warned = False                                 # of batch statistics under accumulation
         self._last_loss = (0.0, 0.0)                         # of the last loss stage
         self._accumulator = None                             # weak reference to the Accumulator at work
+        self._filled_by = "ga.plan"                          # what wrote the parameters last
         self._node_info, self._value_info = self._core.nodes(), self._core.values()
         info = self._core.params()
         modules = dict(module.named_modules())
@@ -307,6 +318,7 @@ class Network:
             else:
                 self._parameters[self._param_names[self._all_names[name]]]._array(_PARAMETERS, True)[...] = array
         self._core.touch()
+        self._filled_by = "load_state_dict"
 
     def profile(self) -> "Profile":
         """Seconds, GFLOP/s and GB/s of each node, of what runs inside ``with net.profile() as p: ...``; then ``print(p)``, or ``p.rows``."""
@@ -314,7 +326,24 @@ class Network:
 
         return Profile(self)
 
+    def _window(self):
+        """The Accumulator at work, or None."""
+        return self._accumulator and self._accumulator()
+
+    def table(self) -> str:
+        """One line a node: name, kind, shape of its output per sample, names of its parameters. ``print(net)`` shows it too."""
+        return "\n".join(f"  {n.name:<16} {n.kind:<20} {str(n.shape or ''):<16} {', '.join(n.parameters)}".rstrip() for n in self.nodes)
+
     def __repr__(self):
-        lines = [f"  {n.name:<16} {n.kind:<20} {str(n.shape or ''):<16} {', '.join(n.parameters)}".rstrip() for n in self.nodes]
-        head = f"Network: {self.params.size:,} parameters, {self.dtype}, micro-batches of up to {self.micro_batch}, stage {self.stage!r}"
-        return "\n".join([head, *lines])
+        kinds = Counter(node.kind for node in self.nodes)
+        inputs = ", ".join(f"{name} {self._value_info[v][0]}" for name, v in self._inputs.items())
+        return (f"Network: {self.params.size:,} parameters, {self.dtype}, micro-batches of up to {self.micro_batch}, stage {self.stage!r}, next: "
+                f"{', '.join(following(self.stage, self._window() is not None))}\n"
+                f"  inputs {inputs}; {len(self.nodes)} nodes: {', '.join(f'{kind} {n}' for kind, n in kinds.items())}; {format_bytes(self.memory.bytes())}")
+
+    def __str__(self):
+        return f"{self!r}\n{self.table()}"
+
+    def _repr_html_(self):
+        from .show import cards
+        return cards.network(self)

@@ -5,16 +5,17 @@ import math
 
 import numpy as np
 
+from ._stages import following
+
 
 class Record:
     """Values by name, made, compared and printed as a dataclass does it (whose module would make the import of this package twice as long).
 
-    A subclass annotates its fields in order, those with a default last; ``_uncompared`` fields count for no ==, ``_unprinted`` for no repr.
+    A subclass annotates its fields in order, those with a default last; ``_uncompared`` fields count for no ==.
     """
 
     _names: tuple = ()
     _uncompared: tuple = ()
-    _unprinted: tuple = ()
 
     def __init_subclass__(cls):
         cls._names = tuple(cls.__dict__["__annotations__"])
@@ -30,7 +31,10 @@ class Record:
 
     def to_dict(self) -> dict:
         """The fields by name; records in them too."""
-        return {name: value.to_dict() if isinstance(value, Record) else value for name, value in self.__dict__.items()}
+        return {name: value.to_dict() if isinstance(value, Record) else value for name, value in self.__getstate__().items()}
+
+    def __getstate__(self):                                  # a copy knows the fields alone
+        return {name: self.__dict__[name] for name in self._names}
 
     def __eq__(self, other):
         if type(other) is not type(self):
@@ -40,7 +44,7 @@ class Record:
     __hash__ = None
 
     def __repr__(self):
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names if name not in self._unprinted)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
 
 
 class Update(Record):
@@ -97,6 +101,19 @@ class Update(Record):
         """exp(loss): of a language model, when the loss is the token mean of cross entropies."""
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
+    def __repr__(self):
+        window = f"{self.samples} samples in {self.micro_steps} micro-batches, weight {self.weight:g}"
+        if self.skipped:
+            return f"Update: none, {self.update} so far; loss {self.loss:.6g}, {window}\n  skipped: {self.reason}"
+        clipped = f", clipped to {self.grad_norm_clipped:.6g}" if self.clipped else ""
+        rejected = f"; {self.rejected} micro-batches rejected" if self.rejected else ""
+        return (f"Update {self.update}: loss {self.loss:.6g}, {window}\n  gradient norm {self.grad_norm:.6g}{clipped}{rejected}; lr {self.lr:g}; "
+                f"{1e3 * self.seconds:.3g} ms, {self.samples_per_second:.3g} samples/s")
+
+    def _repr_html_(self):
+        from .show import cards
+        return cards.update(self)
+
 
 class Step(Record):
     """What one micro-batch did: its mean loss, weight, samples; ``update`` is the window's record at the boundary, else None."""
@@ -125,8 +142,24 @@ class Event(Record):
     changed: tuple[str, ...]
     views: dict[str, np.ndarray]
     values: dict[str, float]
-    _unprinted = ("views",)
+    _accumulator, _moment = None, ()                         # where it came from, and where the window was then
+
+    @property
+    def is_now(self) -> bool | None:
+        """Whether the window is still where it was, so that the live views hold the numbers of this event; None if that is not known."""
+        return None if self._accumulator is None else self._accumulator._moment() == self._moment
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """Copies of the views as they are now."""
         return {name: view.copy() for name, view in self.views.items()}
+
+    def __repr__(self):
+        where = "at the boundary" if self.micro_step is None else f"of micro-batch {self.micro_step}"
+        values = "".join(f"; {name} {value:.6g}" for name, value in self.values.items())
+        views = ", ".join(f"{name} {view.shape}" for name, view in self.views.items())
+        return (f"Event {self.stage!r} {where}: wrote {', '.join(self.changed) or 'nothing'}{values}\n"
+                f"  live views {views}; next: {', '.join(following(self.stage))}")
+
+    def _repr_html_(self):
+        from .show import cards
+        return cards.event(self)

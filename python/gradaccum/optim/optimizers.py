@@ -103,6 +103,7 @@ class Optimizer:
         accumulator = self.net._accumulator and self.net._accumulator()
         if accumulator is None:
             self._core.step()
+            self.net._filled_by = "optimizer.step"
         elif accumulator.optimizer is not self:
             raise _core.StageError("step: this network's window belongs to an Accumulator with another optimizer")
         else:

@@ -11,7 +11,7 @@ from .._checks import choice, sizes
 from .._library import __version__
 from .._undo import Undo
 from ..errors import StageError
-from ..memory import format_bytes
+from ..memory import format_bytes, needed
 from . import formulas, page
 from .formulas import Element, number
 from .pictures import Picture, images, pixel_count, signed
@@ -20,12 +20,6 @@ from .texts import EXPLANATIONS, LANGUAGES, STAGES, phrase
 SIDE, IMAGE_SIDE = 64, 32                                    # most pixels along a side of a buffer's and of an input's picture
 PARAMETERS, SAMPLES = 12, 32                                 # most parameters with pictures, most samples with pictures in a micro-batch
 BUDGET = 144 * 1024                                          # bytes of pictures of buffers, and again of inputs
-ALIVE = {                                                    # stages after which the numbers of a kind are still needed
-    "activations": ("forward", "loss", "backward"),
-    "activation_gradients": ("backward",),
-    "workspace": ("forward", "backward"),
-    "micro_batch_gradient": ("backward", "accumulate", "normalize", "clip", "update"),
-}
 
 
 class Recording:
@@ -304,18 +298,7 @@ class _Recorder:
         n = min(self.acc.micro_batch, self.total) if k is None else self._piece(k).stop - self._piece(k).start
         if n not in self.kinds:
             self.kinds[n] = self.net.memory.by_kind(n)
-        before_first = ("forward", "loss", "backward") if self.acc.staged else ("forward", "loss")
-        alive = {}
-        for kind, count in self.kinds[n].items():
-            if kind == "gradient_buffer":
-                wanted = stage != "clear" and not (k == 1 and stage in before_first)
-            elif kind == "packed_weights":
-                wanted = k is not None
-            else:
-                wanted = kind not in ALIVE or stage in ALIVE[kind]
-            if wanted:
-                alive[kind] = count
-        return alive
+        return needed(self.kinds[n], stage, k == 1, self.acc.staged)
 
     def _explain(self, row: dict, rejected: bool, language: str) -> str:
         acc, stage, k, values = self.acc, row["stage"], row["micro_step"], row["values"]
