@@ -1,5 +1,4 @@
 """Cards and pictures: their numbers worked by hand, their claims against the window itself, their layout without overlaps."""
-import dataclasses
 import itertools
 import math
 import pickle
@@ -154,7 +153,7 @@ def test_an_event_knows_when_its_views_have_moved_on():
     assert not events[-1].is_now and "moved on" in events[-1]._repr_html_()
     assert ga.Event("forward", 1, (), {}, {}).is_now is None
     copy = pickle.loads(pickle.dumps(events[0]))
-    assert copy.is_now is None and copy.stage == "forward" and len(dataclasses.asdict(events[0])) == 5
+    assert copy.is_now is None and copy.stage == "forward" and list(events[0].to_dict()) == ["stage", "micro_step", "changed", "views", "values"]
 
 
 def test_live_views_and_snapshots():
@@ -350,6 +349,14 @@ def test_a_comparison_feeds_three_pictures():
     p = show.losses(c)
     assert np.array_equal(p.figure.axes[0].lines[0].get_ydata(), np.mean(c.rows[0]["losses"], axis=0))
     assert p.figure.axes[0].lines[2].get_xdata().tolist() == list(range(8, 129, 8))
+
+
+def test_a_history_of_fit_is_a_run():
+    net = mlp(16)
+    x, y = batch(64)
+    history = ga.fit(ga.Accumulator(net, optim.SGD(net), 2), (x, y), 2, progress=False)
+    lines = show.losses({"fit": history}).text.splitlines()
+    assert lines[2].split()[:3] == ["fit", "4", "128"] and show.time_against_steps(history).text.splitlines()[2].split()[0] == "2"
 
 
 # ---- the graph ----

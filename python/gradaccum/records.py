@@ -11,11 +11,12 @@ from ._stages import following
 class Record:
     """Values by name, made, compared and printed as a dataclass does it (whose module would make the import of this package twice as long).
 
-    A subclass annotates its fields in order, those with a default last; ``_uncompared`` fields count for no ==.
+    A subclass annotates its fields in order, those with a default last; ``_uncompared`` fields count for no ==, ``_unprinted`` for no repr.
     """
 
     _names: tuple = ()
     _uncompared: tuple = ()
+    _unprinted: tuple = ()
 
     def __init_subclass__(cls):
         cls._names = tuple(cls.__dict__["__annotations__"])
@@ -44,7 +45,7 @@ class Record:
     __hash__ = None
 
     def __repr__(self):
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names if name not in self._unprinted)})"
 
 
 class Update(Record):

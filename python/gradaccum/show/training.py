@@ -24,6 +24,11 @@ def _rows(rows, needs: str) -> list:
     return rows
 
 
+def _window_samples(record) -> int:
+    """A log record counts samples since the start of the run, and those of its window under a name of their own."""
+    return _get(record, "window_samples") or _get(record, "samples")
+
+
 def _powers(ax, values) -> None:
     """A logarithmic axis whose ticks are the values themselves."""
     ax.set_xscale("log", base=2)
@@ -36,13 +41,14 @@ def time_against_steps(rows) -> Picture:
 
     Args:
         rows: ``ga.compare(...)`` or its rows, dicts with "accumulation_steps", "seconds_per_update" and "seconds_per_sample"; or ``Update``
-            records, of which the medians for each number of micro-batches are taken.
+            or log records, of which the medians for each number of micro-batches are taken.
     """
     rows = _rows(rows, "accumulation_steps, seconds_per_update and seconds_per_sample")
     if _get(rows[0], "seconds_per_update") is None:
         groups = defaultdict(list)
         for update in rows:
-            groups[_get(update, "micro_steps")].append((_get(update, "seconds"), _get(update, "seconds") / _get(update, "samples")))
+            seconds = _get(update, "seconds")
+            groups[_get(update, "micro_steps") or _get(update, "accumulation_steps")].append((seconds, seconds / _window_samples(update)))
         points = {k: tuple(np.median(times, axis=0).tolist()) for k, times in groups.items()}
     else:
         points = {row["accumulation_steps"]: (row["seconds_per_update"], row["seconds_per_sample"]) for row in rows}
@@ -134,7 +140,8 @@ def losses(runs, x: str = "samples") -> Picture:
     """The loss of each window, against the samples seen or against the updates.
 
     Args:
-        runs: ``{name: records}``, each a list of ``Update`` records or dicts with "loss" and "samples" (of the window); or ``ga.compare(...)``.
+        runs: ``{name: records}``, each a list of ``Update`` records, the history of ``ga.fit``, or dicts with "loss" and "samples" of the window; or
+            ``ga.compare(...)``.
         x: "samples" or "updates".
 
     Raises:
@@ -150,7 +157,7 @@ def losses(runs, x: str = "samples") -> Picture:
             seen = np.arange(1, len(values) + 1) * run["effective_batch_size"]
         else:
             done = [record for record in run if not _get(record, "skipped", False)]
-            values, seen = np.array([_get(record, "loss") for record in done]), np.cumsum([_get(record, "samples") for record in done])
+            values, seen = np.array([_get(record, "loss") for record in done]), np.cumsum([_window_samples(record) for record in done])
         if not len(values):
             raise ValueError(f"runs[{name!r}]: it has no updates")
         curves[str(name)] = (seen if x == "samples" else np.arange(1, len(values) + 1), values)
