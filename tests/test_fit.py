@@ -1,4 +1,6 @@
 """ga.fit: a loop that does what the loop by hand does, and ends in order."""
+import csv
+import json
 import os
 import signal
 import subprocess
@@ -48,6 +50,48 @@ def test_micro_batches_end_each_epoch_by_the_tail_policy(data):
     assert [r["accumulation_steps"] for r in history] == [4, 4, 2] * 2
 
 
+@pytest.mark.parametrize("steps", [lambda u: 1 if u < 2 else 4, lambda u: 4 if u < 1 else 1], ids=["growing", "falling"])
+def test_arrays_follow_accumulation_steps_that_change(steps):
+    """300 samples in micro-batches of 32 are 10: 1 + 1 + 4 + 4, and 4 + 6 x 1."""
+    acc, other = accumulator(accumulation_steps=steps), accumulator(accumulation_steps=steps)
+    history = ga.fit(acc, (X, Y), 1, progress=False)
+    for x, y in batches(X, Y, 32):
+        other.step(x, y)
+    other.flush()
+    assert [r["accumulation_steps"] for r in history] == ([1, 1, 4, 4] if steps(0) == 1 else [4, 1, 1, 1, 1, 1, 1])
+    assert np.array_equal(acc.net.params, other.net.params)
+
+
+@pytest.mark.parametrize("tail, updates", [("flush", 6), ("drop", 4), ("carry", 5)])
+def test_arrays_obey_the_tail_policy(tail, updates):
+    """2 epochs of 10 micro-batches, K = 4 (row D39)."""
+    acc = accumulator(accumulation_steps=4, tail=tail)
+    assert len(ga.fit(acc, (X, Y), 2, progress=False)) == updates and acc.micro_step == 0
+
+
+def test_inputs_by_name_or_in_a_tuple():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p, self.q = nn.Linear(64, 10), nn.Linear(64, 10)
+
+        def forward(self, p, q):
+            return self.p(p) + self.q(q)
+
+    runs = []
+    for x in ({"p": X, "q": -X}, (X, -X)):
+        net = ga.plan(Two(), inputs={"p": (64,), "q": (64,)}, loss=nn.CrossEntropyLoss(), micro_batch=50)
+        ga.fit(ga.Accumulator(net, optim.SGD(net, lr=0.1)), (x, Y, np.arange(300) % 3), 1, progress=False)
+        runs.append(net.params.copy())
+    order = np.random.Generator(np.random.Philox(key=np.array([0, 0], np.uint64))).permutation(300)
+    net = ga.plan(Two(), inputs={"p": (64,), "q": (64,)}, loss=nn.CrossEntropyLoss(), micro_batch=50)
+    acc = ga.Accumulator(net, optim.SGD(net, lr=0.1))
+    for i in range(0, 300, 50):
+        part = order[i:i + 50]
+        acc.update((X[part], -X[part]), Y[part], (np.arange(300) % 3)[part])
+    assert np.array_equal(runs[0], net.params) and np.array_equal(runs[1], net.params)
+
+
 def test_weights_go_with_their_samples():
     weight = np.random.default_rng(0).uniform(0, 2, 300)
     acc, other = accumulator(), accumulator()
@@ -69,6 +113,22 @@ def test_validation_and_epoch_means():
     rows = [r for r in history if r["epoch"] == 19]
     assert last["loss"] == pytest.approx(sum(r["loss"] * r["weight"] for r in rows) / 300)
     assert not acc.net.training                              # as it was found
+
+
+def test_validation_is_in_the_log_and_ignored_labels_are_not_in_the_accuracy(tmp_path):
+    acc, y = accumulator(), Y_TEST.copy()
+    y[::2] = -100
+    with log.JSONLines(tmp_path / "a") as a, log.CSV(tmp_path / "b") as b:
+        history = ga.fit(acc, (X, Y), 2, validation=(X_TEST, y), progress=False, batch_size=100, log=[a, b])
+    rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
+    with open(tmp_path / "b", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [("val_loss" in row, row["samples"]) for row in rows] == [(at in (3, 7), s) for at, s in enumerate((100, 200, 300, 300, 400, 500, 600, 600))]
+    for at, epoch in ((3, 0), (7, 1)):
+        assert (rows[at]["val_loss"], rows[at]["epoch"]) == (history.epochs[epoch]["val_loss"], epoch)
+        assert float(table[at]["val_loss"]) == rows[at]["val_loss"] and table[at]["loss"] == ""
+    right = acc.net.predict(X_TEST).argmax(1)[1::2] == Y_TEST[1::2]
+    assert history.epochs[-1]["val_accuracy"] == right.mean()
 
 
 def test_logs_and_callbacks(tmp_path):
@@ -110,9 +170,33 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     with log.JSONLines(tmp_path / "parts") as out:
         ga.fit(second, data[2], 2, progress=False, log=out)
     assert np.array_equal(whole.net.params, second.net.params) and second.updates == 20
-    drop = lambda path: [{k: v for k, v in __import__("json").loads(line).items() if k not in ("seconds", "epoch") and "per_second" not in k}  # noqa: E731
-                         for line in path.read_text().splitlines()]
+    drop = lambda path: [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in path.read_text().splitlines()]  # noqa: E731
     assert drop(tmp_path / "whole") == drop(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("updates", [2, 3, 4, 5])
+def test_a_run_that_was_stopped_anywhere_goes_on_with_the_same_bits(tmp_path, updates):
+    """Epochs of 4 windows; 4 is the last window of one, after which nothing of that epoch is left."""
+    whole, first, second = (accumulator(accumulation_steps=3) for _ in range(3))
+    data = [Loader(X, Y, 96, seed=7) for _ in range(3)]
+    ga.fit(whole, data[0], 2, progress=False)
+    with log.JSONLines(tmp_path / "log") as out:
+        ga.fit(first, data[1], 2, progress=False, log=out, callbacks=[lambda acc, row: acc.updates == updates], checkpoint=tmp_path / "run")
+    second.load(tmp_path / "run", data=data[2])
+    with log.JSONLines(tmp_path / "log") as out:
+        ga.fit(second, data[2], 2 - data[2].epoch, progress=False, log=out)
+    assert np.array_equal(whole.net.params, second.net.params) and second.updates == 8
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [(r["update"], r["epoch"]) for r in rows] == [(u, (u - 1) // 4) for u in range(1, 9)]
+
+
+def test_a_log_of_an_earlier_run_is_refused_before_anything_is_trained(tmp_path):
+    with log.JSONLines(tmp_path / "a") as out:
+        ga.fit(accumulator(), (X, Y), 1, progress=False, log=out, batch_size=100)
+    before, acc = (tmp_path / "a").read_bytes(), accumulator()
+    with log.JSONLines(tmp_path / "a") as out, pytest.raises(ValueError, match="earlier run"):
+        ga.fit(acc, (X, Y), 1, progress=False, log=out, batch_size=100)
+    assert acc.micro_steps == 0 and (tmp_path / "a").read_bytes() == before
 
 
 SCRIPT = """

@@ -13,8 +13,8 @@ import numpy as np
 
 from ._checks import whole
 from .accumulator import Accumulator
-from .data.batches import batches
-from .log.record import Logger, record
+from .data.batches import Loader, batches
+from .log.record import Logger, place, record
 
 
 class History(list):
@@ -72,15 +72,18 @@ def fit(acc: Accumulator, data, epochs: int, validation: tuple | None = None, lo
 
     Args:
         acc: with an optimizer.
-        data: (x, y), shuffled anew each epoch as ``ga.data.batches`` does; or something that can be iterated over once an epoch, such as a list or a
-            ``ga.data.Loader``, of (x, y) or (x, y, weight). Each of its batches is a window, or with ``micro_batches`` a micro-batch.
+        data: (x, y) or (x, y, weight), shuffled anew each epoch as ``ga.data.batches`` does; or something that can be iterated over once an epoch, such as
+            a list or a ``ga.data.Loader``, of such batches. Each of them is a window, or with ``micro_batches`` a micro-batch. Arrays begin with epoch
+            0 in every call; a run that goes on after ``acc.load`` takes a Loader, whose position is saved with it.
         epochs: number of passes.
-        validation: (x, y) or (x, y, weight), evaluated after each epoch: val_loss, and for class labels val_accuracy.
-        log: a logger of ``ga.log``, or several; they are left open.
+        validation: (x, y) or (x, y, weight), evaluated after each epoch: val_loss, and for class labels val_accuracy, the share of right ones among those
+            that are not ignored.
+        log: a logger of ``ga.log``, or several; they are left open. They take the record of each update, and after a validation one with val_loss.
         progress: a bar with tqdm where it is installed, else a line an epoch.
         callbacks: each is called with (acc, record) after each update, and after each epoch with the epoch's record, which has "epoch_ended"; what is true
             ends the training.
-        batch_size: of (x, y): samples of a window; by default the effective batch of ``acc``. With micro_batches: of a micro-batch, by default the plan's.
+        batch_size: of (x, y): samples of a window, the last may be short; by default windows and their tail are those of ``acc``. With micro_batches: of a
+            micro-batch, by default the plan's.
         micro_batches: give the batches to ``acc.step``, and end each epoch by its tail policy, instead of to ``acc.update``.
         seed: of the shuffling.
         checkpoint: path; the run is saved there (``acc.save``) after each epoch and when Ctrl-C ends it.
@@ -101,19 +104,21 @@ def fit(acc: Accumulator, data, epochs: int, validation: tuple | None = None, lo
         if not callable(item):
             raise TypeError(f"callbacks: got {type(item).__name__}, expected functions of (acc, record)")
     acc._need_optimizer("fit")
-    epoch_of = _source(acc, data, batch_size, micro_batches, seed)
+    epoch_of, micro_batches = _source(acc, data, batch_size, micro_batches, seed)
     if validation is not None and not (isinstance(validation, (tuple, list)) and len(validation) in (2, 3)):
         raise ValueError("validation: expected (x, y) or (x, y, weight)")
+    for item in logs:
+        item.start(acc)
     history, was_training = History(), acc.net.training
-    bar = _progress(progress, epochs)
+    first = data.epoch if isinstance(data, Loader) else 0
+    bar = _progress(progress, first + epochs)
     acc.net.train()
     try:
         with _interrupts() as interrupted:
-            for epoch in range(epochs):
-                started, windows = time.perf_counter(), 0
+            for epoch in range(first, first + epochs):
+                started = time.perf_counter()
                 sums = [0.0, 0.0]
-                for update in _windows(acc, epoch_of(epoch), micro_batches, epoch, lambda: interrupted.seen):
-                    windows += 1
+                for update in _windows(acc, epoch_of(epoch), micro_batches, epoch - first, lambda: interrupted.seen):
                     row = record(acc, update, epoch=epoch)
                     history.append(row)
                     if not update.skipped:
@@ -131,7 +136,10 @@ def fit(acc: Accumulator, data, epochs: int, validation: tuple | None = None, lo
                     history.stopped = "interrupted"
                 row = {"epoch": epoch, "epoch_ended": True, "update": acc.updates, "loss": sums[0] / sums[1] if sums[1] else math.nan}
                 if validation is not None and history.stopped == "epochs":
-                    row |= _validate(acc, validation)
+                    scores = _validate(acc, validation)
+                    row |= scores
+                    for item in logs:
+                        item.write(place(acc) | {"epoch": epoch} | scores)
                 row["seconds"] = time.perf_counter() - started
                 history.epochs.append({k: v for k, v in row.items() if k != "epoch_ended"})
                 bar.epoch(row)
@@ -148,28 +156,29 @@ def fit(acc: Accumulator, data, epochs: int, validation: tuple | None = None, lo
 
 
 def _source(acc, data, batch_size, micro_batches, seed):
-    """A function of the epoch that gives its batches."""
-    if isinstance(data, (tuple, list)) and len(data) in (2, 3) and all(hasattr(a, "__len__") and not isinstance(a, (tuple, list)) for a in data):
+    """A function of the epoch that gives its batches, and whether they are micro-batches."""
+    if isinstance(data, (tuple, list)) and len(data) in (2, 3) and all(hasattr(a, "__len__") and not isinstance(a, (tuple, list)) for a in data[1:]):
         x, y, *weight = data
         size = batch_size
-        if size is None:
+        if size is None:                                     # windows that differ, or that the tail policy may not apply, are made of micro-batches
+            micro_batches = micro_batches or callable(acc._accumulation_steps) or acc.tail != "flush"
             size = acc.micro_batch if micro_batches else acc.effective_batch_size or (acc.accumulation_steps or 1) * acc.micro_batch
+        batches(x, y, size)                                  # refuses what it cannot cut
         if not weight:
-            batches(x, y, size)                              # refuses what it cannot cut
-            return lambda epoch: batches(x, y, size, seed=seed, epoch=epoch)
-        both = (x, np.asarray(weight[0]))
-        batches(both, y, size)
-        return lambda epoch: ((xb, yb, wb) for (xb, wb), yb in batches(both, y, size, seed=seed, epoch=epoch))
+            return lambda epoch: batches(x, y, size, seed=seed, epoch=epoch), micro_batches
+        batches(weight[0], y, size)
+        return lambda epoch: ((xb, yb, wb) for (xb, yb), (wb, _) in zip(batches(x, y, size, seed=seed, epoch=epoch),
+                                                                        batches(weight[0], y, size, seed=seed, epoch=epoch))), micro_batches
     if batch_size is not None:
         raise ValueError("batch_size cuts arrays (x, y); data that is iterated over has batches already")
     if not hasattr(data, "__iter__"):
         raise TypeError(f"data: got {type(data).__name__}, expected (x, y), or batches that can be iterated over")
-    return lambda epoch: data
+    return lambda epoch: data, micro_batches
 
 
-def _windows(acc, source, micro_batches, epoch, stop):
-    """Trains on an epoch's batches; gives each window's record. After an interrupt the window at hand is finished, not begun anew."""
-    count = 0
+def _windows(acc, source, micro_batches, passes, stop):
+    """Trains on an epoch's batches, after that many passes; gives each window's record. After an interrupt the window at hand is finished, not begun anew."""
+    count = int(isinstance(source, Loader) and source.position > 0)      # the rest of an epoch may be nothing
     for batch in source:
         if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
             size = f" of {len(batch)}" if hasattr(batch, "__len__") else ""
@@ -183,22 +192,19 @@ def _windows(acc, source, micro_batches, epoch, stop):
         if stop() and not acc.micro_step:
             return
     if not count:
-        raise ValueError("data: there are no batches" if not epoch else
-                         f"data: epoch {epoch} has no batches: an iterator or generator is used up after one pass; give a list, arrays, or an object that "
+        raise ValueError("data: there are no batches" if not passes else
+                         f"data: pass {passes + 1} has no batches: an iterator or generator is used up after one pass; give a list, arrays, or an object that "
                          "begins anew, such as ga.data.Loader")
     if micro_batches and (update := acc.flush()) is not None:
         yield update
 
 
 def _validate(acc, validation) -> dict:
+    from .comparison import _accuracy
+
     x, y, *weight = validation
-    out = {"val_loss": acc.net.evaluate(x, y, *weight)}
-    if np.asarray(y).dtype.kind in "iu":
-        z = acc.net.predict(x)
-        axis = 1 if z.ndim == 4 else -1                      # class scores of pixels come as (n, classes, height, width)
-        if z.ndim == np.ndim(y) + 1:
-            out["val_accuracy"] = float((z.argmax(axis=axis) == y).mean())
-    return out
+    accuracy = _accuracy(acc.net, x, np.asarray(y))
+    return {"val_loss": acc.net.evaluate(x, y, *weight)} | ({} if accuracy is None else {"val_accuracy": accuracy})
 
 
 class _Interrupt:
@@ -218,7 +224,7 @@ def _interrupts():
             raise KeyboardInterrupt
         state.seen = True
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, note) or signal.SIG_DFL        # None: a handler that is not Python's
     try:
         yield state
     finally:

@@ -5,61 +5,82 @@ import csv
 import io
 import json
 import math
-import os
 from pathlib import Path
 
 from .record import _AXIS_KEY, Logger
 
 
+def _position(row: dict, axis: str) -> tuple[int, bool]:
+    """Order of the rows: by micro-steps, which every window moves, also a skipped one; the row of an epoch comes after its last window."""
+    return int(row.get("micro_step") or row[axis]), row.get("weight") in (None, "")
+
+
 class _File(Logger):
-    """A text file of one line a record, written out at once. A run that goes on appends: a last line cut off by a crash is removed, and records at or
-    before the last one in the file are left out, so that work done twice is logged once."""
+    """A text file of one line a record, written out at once. A run that goes on from its checkpoint goes on in its file: a last line cut off by a crash
+    is removed, and so are, at the first ``write``, the records that lie after the checkpoint, since they come again. A run that begins anew is refused,
+    and a file that is no log of this kind is left as it is."""
 
     def __init__(self, path, x: str = "samples"):
         super().__init__(x)
-        self.path = Path(path)
+        self.path, self._rows = Path(path), []               # rows of the runs before: (position, value on the axis, where it ends in the file)
         try:
             self._file = open(self.path, "a+b")
         except OSError as error:
             raise type(error)(error.errno, f"log: cannot write {self.path}: {error.strerror}; its folder must exist and be writable, and it must not be a "
                                            "folder itself") from error
+        self._on_close(self._file.close)
         try:
-            self._resume()
+            self._open()
         except BaseException:
-            self._file.close()
+            self.close()
             raise
-        self._seen = self._last
+        if self._rows:
+            self._holds = f"{self.path} holds {len(self._rows)} records"
 
-    def _resume(self) -> None:
-        size = self._file.seek(0, os.SEEK_END)
+    def _open(self) -> None:
+        """Reads what is there, and mends the last line."""
         self._file.seek(0)
-        data = self._file.read()
-        whole = data.rfind(b"\n") + 1
-        if whole < size:
-            self._file.truncate(whole)
-        self._read(data[:whole].decode("utf-8"))
+        data, end, axis = self._file.read(), 0, _AXIS_KEY[self.x]
+        *lines, rest = data.split(b"\n")
+        try:
+            for number, line in enumerate(lines, start=1):
+                end += len(line) + 1
+                row = self._parse(line.decode("utf-8"))
+                if row is not None:
+                    self._rows.append((_position(row, axis), int(row[axis]), end))
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise ValueError(f"log: {self.path} is not a log of {type(self).__name__} with {axis}, see line {number}; it was left as it is, give a new "
+                             "file") from error
+        if rest and not lines and not rest.startswith(self._begin[:len(rest)]):
+            raise ValueError(f"log: {self.path} is not a log of {type(self).__name__} with {axis}; it was left as it is, give a new file")
+        if rest:
+            self._file.truncate(end)
 
-    def _read(self, text: str) -> None:
-        """Finds the position of the last record in the file."""
+    def _parse(self, line: str) -> dict | None:
+        """The record of a line, None for a head."""
         raise NotImplementedError
 
     def _line(self, record: dict) -> str:
         raise NotImplementedError
 
-    def write(self, record: dict) -> None:
-        if self._file.closed:
-            raise ValueError(f"log: {self.path} is closed")
-        at = record.get(_AXIS_KEY[self.x])
-        if isinstance(at, int) and at <= self._seen:         # the file has it from before the run was resumed
-            return
-        super().write(record)
-
     def _write(self, record: dict, at: int) -> None:
-        self._file.write(self._line(record).encode("utf-8"))
+        line = self._line(record)
+        if self._rows:
+            self._go_on(record, at)
+        self._file.write(line.encode("utf-8"))
         self._file.flush()
 
-    def close(self) -> None:
-        self._file.close()
+    def _go_on(self, record: dict, at: int) -> None:
+        """Removes the rows that come again, now that it is known where the run goes on."""
+        kept = [row for row in self._rows if row[0] < _position(record, _AXIS_KEY[self.x])]
+        if not kept:
+            raise self._another_run()
+        _, last, end = kept[-1]
+        if at < last:
+            raise ValueError(f"record: {_AXIS_KEY[self.x]}={at} comes after {last} in {self.path}: an axis does not run backwards; is this the log of "
+                             "another run?")
+        self._file.truncate(end)
+        self._rows, self._holds = [], ""
 
 
 class JSONLines(_File):
@@ -69,14 +90,10 @@ class JSONLines(_File):
         path: of the file; records are appended. x: see ``Logger``.
     """
 
-    def _read(self, text):
-        lines = text.splitlines()
-        if not lines:
-            return
-        try:
-            self._last = int(json.loads(lines[-1])[_AXIS_KEY[self.x]])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"log: {self.path} is not a log of JSON lines with {_AXIS_KEY[self.x]}; give a new file") from error
+    _begin = b'{"micro_step"'
+
+    def _parse(self, line):
+        return json.loads(line)
 
     def _line(self, record):
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
@@ -84,7 +101,8 @@ class JSONLines(_File):
 
 
 class CSV(_File):
-    """A table with a head. The first record gives the columns; NaN and infinity stand as nan and inf, what is missing stays empty.
+    """A table with a head. The first record gives the columns, with val_loss and val_accuracy added; NaN and infinity stand as nan and inf, what is
+    missing stays empty, and a line break in a text becomes a space.
 
     Args:
         path: of the file; records are appended. x: see ``Logger``.
@@ -93,31 +111,27 @@ class CSV(_File):
         ValueError: a record with a column that the table does not have.
     """
 
+    _begin = b"micro_step,"
     _columns: list[str] | None = None
 
-    def _read(self, text):
-        rows = list(csv.reader(io.StringIO(text)))
-        if not rows:
-            return
-        self._columns = rows[0]
-        try:
-            column = self._columns.index(_AXIS_KEY[self.x])
-            self._last = int(rows[-1][column]) if len(rows) > 1 else -1
-        except (IndexError, ValueError) as error:
-            raise ValueError(f"log: {self.path} is not a table with a column {_AXIS_KEY[self.x]}; give a new file") from error
+    def _parse(self, line):
+        (cells,) = csv.reader([line])
+        if self._columns is None:
+            cells.index(_AXIS_KEY[self.x])                   # ValueError if it is not there
+            self._columns = cells
+            return None
+        return dict(zip(self._columns, cells, strict=True))
 
     def _line(self, record):
-        head = ""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        if self._columns is None:
-            self._columns = list(record)
-            writer.writerow(self._columns)
-            head = out.getvalue()
-            out.seek(0)
-            out.truncate()
-        unknown = [k for k in record if k not in self._columns]
+        columns = self._columns or list(dict.fromkeys([*record, "val_loss", "val_accuracy"]))
+        unknown = [k for k in record if k not in columns]
         if unknown:
             raise ValueError(f"record: {', '.join(unknown)} is no column of {self.path}; the first record gives the columns")
-        writer.writerow(["" if record.get(k) is None else record[k] for k in self._columns])
-        return head + out.getvalue()
+        if self._columns is None:
+            writer.writerow(columns)
+            self._columns = columns
+        cells = [record.get(k) for k in columns]
+        writer.writerow(["" if v is None else " ".join(v.splitlines()) if isinstance(v, str) else v for v in cells])
+        return out.getvalue()

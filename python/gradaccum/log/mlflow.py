@@ -1,6 +1,8 @@
 """MLflow, in a local store."""
 from __future__ import annotations
 
+import time
+
 from .record import Logger, load_extra, numbers, writable_folder
 
 
@@ -20,10 +22,8 @@ class MLflow(Logger):
         found = self._client.get_experiment_by_name(experiment)
         where = found.experiment_id if found else self._client.create_experiment(experiment, artifact_location=(folder / "artifacts").as_uri())
         self.run_id = self._client.create_run(where, run_name=run).info.run_id
+        self._on_close(self._client.set_terminated, self.run_id)
 
     def _write(self, record, at):
-        now = int(record.get("time", 0) * 1000)
+        now = int(time.time() * 1000)
         self._client.log_batch(self.run_id, metrics=[self._metric(k, v, now, at) for k, v in numbers(record).items()])
-
-    def close(self) -> None:
-        self._client.set_terminated(self.run_id)

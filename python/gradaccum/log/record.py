@@ -3,12 +3,20 @@ from __future__ import annotations
 
 import importlib
 import math
+import weakref
 from pathlib import Path
+
+import numpy as np
 
 from .._checks import choice
 
 AXES = ("samples", "updates", "micro_steps", "tokens")
 _AXIS_KEY = {"samples": "samples", "updates": "update", "micro_steps": "micro_step", "tokens": "tokens"}
+
+
+def place(acc) -> dict:
+    """Where a run is: the counters that every record begins with."""
+    return {"micro_step": acc.micro_steps, "update": acc.updates, "samples": acc.samples, "tokens": acc.tokens}
 
 
 def record(acc, update=None, **more) -> dict:
@@ -25,10 +33,9 @@ def record(acc, update=None, **more) -> dict:
     update = acc.last_update if update is None else update
     if update is None:
         raise ValueError("record: there was no update yet")
-    row = {
-        "micro_step": acc.micro_steps, "update": update.update, "samples": acc.samples, "tokens": acc.tokens, "weight": update.weight, "loss": update.loss,
-        "grad_norm": update.grad_norm, "grad_norm_clipped": update.grad_norm_clipped, "clipped": update.clipped, "lr": update.lr,
-        "accumulation_steps": update.micro_steps, "window_samples": update.samples, "seconds": update.seconds,
+    row = place(acc) | {
+        "update": update.update, "weight": update.weight, "loss": update.loss, "grad_norm": update.grad_norm, "grad_norm_clipped": update.grad_norm_clipped,
+        "clipped": update.clipped, "lr": update.lr, "accumulation_steps": update.micro_steps, "window_samples": update.samples, "seconds": update.seconds,
         "samples_per_second": update.samples_per_second, "tokens_per_second": update.tokens_per_second, "bytes": acc.net.memory.bytes(),
         "skipped": update.skipped, "reason": update.reason, "rejected": update.rejected,
     }
@@ -36,7 +43,7 @@ def record(acc, update=None, **more) -> dict:
 
 
 class Logger:
-    """Base class: ``write(record)`` and ``close()``; a context manager.
+    """Base class: ``write(record)`` and ``close()``; a context manager. What is still open when Python ends, or the logger is forgotten, is closed then.
 
     Args:
         x: the axis that this log is read by: "samples", "updates", "micro_steps" or "tokens", since the start of the run.
@@ -45,9 +52,26 @@ class Logger:
     def __init__(self, x: str = "samples"):
         choice("x", x, AXES)
         self.x, self._last = x, -1
+        self._finalizer = None
+        self._holds = ""                                     # what was there before, if anything
+
+    def _on_close(self, function, *args) -> None:
+        self._finalizer = weakref.finalize(self, function, *args)
+
+    def start(self, acc) -> None:
+        """``fit`` calls it before it trains. ValueError if an earlier run is in the log and ``acc`` does not go on with it."""
+        if self._holds and not acc.micro_steps:
+            raise self._another_run()
+
+    def _another_run(self) -> ValueError:
+        return ValueError(f"log: {self._holds} of an earlier run, and this run begins anew; give another path or remove it, or go on with that run: "
+                          "acc.load(checkpoint) first")
 
     def write(self, record: dict) -> None:
         """Takes a record. ValueError if it lies before the last one on the axis."""
+        if self._finalizer is not None and not self._finalizer.alive:
+            raise ValueError("log: it is closed")
+        record = {k: v.item() if isinstance(v, np.generic) else v for k, v in record.items()}
         key = _AXIS_KEY[self.x]
         at = record.get(key)
         if isinstance(at, bool) or not isinstance(at, int) or at < 0:
@@ -62,6 +86,8 @@ class Logger:
 
     def close(self) -> None:
         """Writes out what is held back. A closed logger takes no more records."""
+        if self._finalizer is not None:
+            self._finalizer()
 
     def __enter__(self) -> "Logger":
         return self

@@ -1,7 +1,7 @@
 """Weights & Biases, offline."""
 from __future__ import annotations
 
-from .record import Logger, load_extra, numbers, writable_folder
+from .record import _AXIS_KEY, Logger, load_extra, numbers, writable_folder
 
 
 class WandB(Logger):
@@ -16,10 +16,10 @@ class WandB(Logger):
         wandb = load_extra("wandb", "Weights & Biases")
         settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True)
         self._run = wandb.init(project=project, name=run, dir=str(writable_folder(folder)), mode="offline", settings=settings, reinit="create_new")
+        self._run.define_metric("*", step_metric=_AXIS_KEY[x])
         self.folder = self._run.dir
+        self._on_close(self._run.finish)
+        self._finalizer.atexit = False                       # wandb does that itself
 
     def _write(self, record, at):
         self._run.log(numbers(record), step=at)
-
-    def close(self) -> None:
-        self._run.finish()
