@@ -16,7 +16,8 @@ _AXIS_KEY = {"samples": "samples", "updates": "update", "micro_steps": "micro_st
 
 def place(acc) -> dict:
     """Where a run is: the counters that every record begins with."""
-    return {"micro_step": acc.micro_steps, "update": acc.updates, "samples": acc.samples, "tokens": acc.tokens}
+    total = acc._core.get_state()["counters"]
+    return {"micro_step": total["micro_steps"], "update": total["updates"], "samples": total["samples"], "tokens": total["elements"]}
 
 
 def record(acc, update=None, **more) -> dict:
