@@ -213,7 +213,7 @@ def test_a_schedule_with_a_state_is_asked_once_an_update():
 
         def __call__(self, updates):
             self.calls += 1
-            return 0.5
+            return [0.5, 0.25]
 
         def state_dict(self):
             return {"calls": self.calls}
@@ -222,8 +222,8 @@ def test_a_schedule_with_a_state_is_asked_once_an_update():
             self.calls = state["calls"]
 
     for way, do in WAYS.items():
-        net = hand_net(micro_batch=1)
-        acc = ga.Accumulator(net, sgd(net), accumulation_steps=2, schedule=Counter())
+        acc = ga.Accumulator(*two_groups(), accumulation_steps=2, schedule=Counter())
+        acc.micro_batch = 1
         for _ in range(3):
             do(acc, np.ones((2, 1)), below(2))
         assert acc.schedule.calls == 3, way

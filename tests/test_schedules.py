@@ -42,8 +42,8 @@ def test_milestones_in_samples():
     steps = schedules.milestones({0: 1, 25: 2, 50: 4}, 10)
     assert first(steps, 7) == [1, 1, 1, 2, 4, 4, 4]
     assert first(schedules.milestones({0: 1, 3200: 4}, per_micro_step=32), 101) == [1] * 100 + [4]
-    # one window of 80 jumps over the stage of 10 to 20
-    assert first(schedules.milestones({0: 8, 10: 2, 20: 1}, 10), 3) == [8, 1, 1]
+    # one window of 80 jumps over the stage of 10 to 20; then 20 a window, 200 after six
+    assert first(schedules.milestones({0: 8, 10: 4, 20: 2, 200: 1}, 10), 9) == [8] + [2] * 6 + [1] * 2
 
 
 def test_milestones_in_tokens():
