@@ -358,6 +358,7 @@ def test_a_constant_rate_needs_no_correction():
     (lambda o: lrs.OneCycleLR(o, 0.1, 10, anneal_strategy="sin"), "anneal_strategy='sin'"),
     (lambda o: lrs.OneCycleLR(o, 0.1, 10, div_factor=0), "div_factor=0, final_div_factor=10000.0: expected numbers above 0"),
     (lambda o: lrs.OneCycleLR(sgd(momentum=0.9), 0.1, 10, max_momentum=1.5), "max_momentum=1.5"),
+    (lambda o: lrs.OneCycleLR(optim.Adam(hand_net()), 0.1, 10, max_momentum=1), "max_momentum=1: betas are below 1"),
     (lambda o: lrs.LambdaLR(o, [counted] * 2), "lr_lambda: got 2 values"),
     (lambda o: lrs.SequentialLR(o, [], []), "schedulers: got none"),
     (lambda o: lrs.SequentialLR(o, [lrs.StepLR(o, 1)] * 2, [3, 5]), r"milestones=\[3, 5\]: expected 1 rising numbers"),

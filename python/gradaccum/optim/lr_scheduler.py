@@ -239,6 +239,8 @@ class OneCycleLR(LRScheduler):
                                  "optim.SGD(net, momentum=0.9), or cycle_momentum=False")
             self.base_momentum, self.max_momentum = ([_number(name, m, 0, 1) for m in self._per_group(name, value)]
                                                      for name, value in (("base_momentum", base_momentum), ("max_momentum", max_momentum)))
+            if "betas" in groups[0] and 1 in self.base_momentum + self.max_momentum:
+                raise ValueError(f"base_momentum={base_momentum}, max_momentum={max_momentum}: betas are below 1, a mean that would take in nothing")
 
     def _at(self, updates: int, points: Sequence[float]) -> float:
         """Value between the points that the phases begin and end with."""
