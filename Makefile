@@ -6,7 +6,7 @@ PIP    := $(PY) -m pip install -q --disable-pip-version-check
 
 SOURCES := $(shell find csrc python/binding setup.py tools/ga_backend.py -name '*.[ch]' -o -name '*.def' -o -name '*.py' 2>/dev/null)
 
-.PHONY: help demo test build ctest pytest sanitize valgrind coverage lint bench clean tools lab lessons notebooks
+.PHONY: help demo test build browser ctest pytest sanitize valgrind coverage lint bench clean tools lab lessons notebooks
 
 help:                       ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -33,7 +33,7 @@ $(VENV)/made: | tools
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/installed: $(VENV)/made pyproject.toml $(SOURCES) $(shell find python/gradaccum -name '*.py' -o -name '*.npz' -o -name '*.gz' -o -name '*.txt' -o -name '*.html')
+$(VENV)/installed: $(VENV)/made pyproject.toml $(SOURCES) $(shell find python/gradaccum -name '*.py' -o -name '*.npz' -o -name '*.gz' -o -name '*.txt' -o -name '*.html' -o -name '*.mo')
 	@if [ ! -f $(VENV)/editable ]; then $(PIP) .; else $(MAKE) --no-print-directory build; fi
 	@touch $@
 
@@ -65,6 +65,10 @@ notebooks: $(VENV)/lessons  ## build notebooks/en and notebooks/vi from notebook
 
 pytest: $(VENV)/tested      ## Python tests only
 	$(PY) -m pytest
+
+browser: $(VENV)/editable   ## tests of cards and of the replay page in a real browser (apt-get install chromium)
+	$(PIP) -e ".[browser]" --no-build-isolation
+	$(PY) -m pytest tests/test_replay_in_browser.py tests/test_cards_in_browser.py
 
 ctest:                      ## C tests, without Python
 	$(MAKE) --no-print-directory -f tests/c/Makefile run
