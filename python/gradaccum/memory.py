@@ -93,11 +93,16 @@ class MemoryReport:
         self.limit = limit
         self._node_rows = node_rows
         self._staged = False
+        self._planned: dict | None = None
         self._extra: dict[str, dict[str, int]] = {}          # owner -> kind -> bytes
 
     def by_kind(self, micro_batch: int | None = None) -> dict[str, int]:
         """Bytes by kind; the sum is ``bytes(micro_batch)``."""
-        return self._kinds(self._core.bytes(self.micro_batch if micro_batch is None else int(micro_batch)))
+        if micro_batch is not None and micro_batch != self.micro_batch:
+            return self._kinds(self._core.bytes(int(micro_batch)))
+        if self._planned is None:                            # never changes; a log asks for it at every update
+            self._planned = self._core.bytes(self.micro_batch)
+        return self._kinds(self._planned)
 
     def _lean(self, micro_batch: int) -> int:
         """Bytes without what is for speed alone."""
