@@ -11,7 +11,7 @@
 
 enum { OUT_CHANNELS, KH, KW, SH, SW, PH, PW, DH, DW, GROUPS, BIAS, EXTRA_H, EXTRA_W, WINOGRAD };
 /* padding_h, padding_w: on the first side. extra_h, extra_w: padding on the last side beyond it ("same" of an even kernel), or
- * the output padding of a transposed convolution. winograd: of a 3 x 3 conv2d, forward and input gradient by kernels/winograd.h. */
+ * the output padding of a transposed convolution. winograd: of a 3 x 3 conv2d, by kernels/winograd.h. */
 static const ga_option_default options[] = {
     {"out_channels", REQUIRED}, {"kernel_h", REQUIRED}, {"kernel_w", REQUIRED}, {"stride_h", 1}, {"stride_w", 1}, {"padding_h", 0},
     {"padding_w", 0}, {"dilation_h", 1}, {"dilation_w", 1}, {"groups", 1}, {"bias", 1}, {"extra_h", 0}, {"extra_w", 0},
@@ -76,7 +76,27 @@ static const real *bias_of(const ga_node *node) { return node->n_params > 1 ? we
 /* ---- conv2d ---- */
 
 static convolution plain(const ga_node *node) { return shape_of(node, &node->in[0], &node->shape); }
-static int by_winograd(const ga_node *node) { return node->option[WINOGRAD] != 0 && node->engine == GA_NATIVE; }
+static int by_winograd(const ga_node *node, const convolution *q)
+{
+    return option(node, WINOGRAD) && node->engine == GA_NATIVE && winograd_pays(q);
+}
+
+/* Options of algorithm="winograd", whatever the engine. */
+static ga_status check_winograd(const ga_node *node)
+{
+    static const struct { const char *name; int option, least, most; } limits[] = {
+        {"kernel_size", KH, 3, 3}, {"stride", SH, 1, 1}, {"dilation", DH, 1, 1}, {"padding", PH, 0, 2}};
+    static const char fix[] = "it is for kernel_size=3, stride=1, dilation=1, groups=1 and padding 0 to 2; change that, or use algorithm=\"direct\"";
+    for (int i = 0; i < (int)(sizeof limits / sizeof *limits); i++) {
+        int64_t h = option(node, limits[i].option), w = option(node, limits[i].option + 1);
+        if (smaller(h, w) < limits[i].least || larger(h, w) > limits[i].most)
+            return ga_fail(GA_EVALUE, "%s (conv2d): algorithm=\"winograd\" with %s=(%lld, %lld): %s", node->name, limits[i].name, (long long)h,
+                           (long long)w, fix);
+    }
+    if (option(node, GROUPS) != 1)
+        return ga_fail(GA_EVALUE, "%s (conv2d): algorithm=\"winograd\" with groups=%lld: %s", node->name, (long long)option(node, GROUPS), fix);
+    return GA_OK;
+}
 
 static ga_status conv2d_plan(ga_node *node)
 {
@@ -96,12 +116,12 @@ static ga_status conv2d_plan(ga_node *node)
     node->shape = (ga_shape){.rank = 3, .dim = {option(node, OUT_CHANNELS), size[0], size[1]}};
     convolution q = plain(node);
     status = finish_plan(node, &q, (int64_t[]){q.o, q.c / q.groups, q.kh, q.kw}, q.o);
-    if (status || !by_winograd(node))
+    if (status || !option(node, WINOGRAD))
         return status;
-    if (!winograd_can(&q))
-        return ga_fail(GA_EVALUE, "%s (conv2d): algorithm=\"winograd\" is for 3 x 3 kernels with stride 1, dilation 1, groups 1 and padding 0 to 2; use "
-                       "algorithm=\"direct\"", node->name);
-    node->work_per_thread = larger(node->work_per_thread, winograd_bytes(&q));
+    status = check_winograd(node);
+    if (status || !by_winograd(node, &q))
+        return status;
+    node->work_per_thread = winograd_pays_for_weights(&q) ? winograd_bytes(&q) : larger(node->work_per_thread, winograd_bytes(&q));
     node->packed_bytes = (winograd_packed_count(&q, 0) + winograd_packed_count(&q, 1)) * (int64_t)sizeof(real);
     return GA_OK;
 }
@@ -111,7 +131,7 @@ static real *packed_backward(const ga_node *node, const convolution *q) { return
 static void conv2d_pack(const ga_node *node, int threads)
 {
     convolution q = plain(node);
-    if (by_winograd(node)) {
+    if (by_winograd(node, &q)) {
         winograd_pack(&q, weight(node, 0), 0, threads, node->packed);
         winograd_pack(&q, weight(node, 0), 1, threads, packed_backward(node, &q));
     } else
@@ -121,7 +141,7 @@ static void conv2d_pack(const ga_node *node, int threads)
 static ga_status conv2d_forward(const ga_node *node, const ga_pass *pass)
 {
     convolution q = plain(node);
-    if (by_winograd(node))
+    if (by_winograd(node, &q))
         winograd_forward(&q, node, pass, input(node, 0), node->packed, bias_of(node), output(node));
     else
         convolution_forward(&q, node, pass, input(node, 0), weight(node, 0), bias_of(node), output(node), 0);
@@ -131,11 +151,13 @@ static ga_status conv2d_forward(const ga_node *node, const ga_pass *pass)
 static ga_status conv2d_backward(const ga_node *node, const ga_pass *pass)
 {
     convolution q = plain(node);
-    if (input_grad(node, 0) && by_winograd(node))
+    if (input_grad(node, 0) && by_winograd(node, &q))
         winograd_input_gradient(&q, node, pass, output_grad(node), packed_backward(node, &q), input_grad(node, 0), node->dx_adds[0]);
     else if (input_grad(node, 0))
         convolution_input_gradient(&q, node, pass, output_grad(node), weight(node, 0), NULL, input_grad(node, 0), node->dx_adds[0]);
-    if (weight_grad(node, 0))
+    if (weight_grad(node, 0) && by_winograd(node, &q) && winograd_pays_for_weights(&q))
+        winograd_weight_gradient(&q, node, pass, input(node, 0), output_grad(node), weight_grad(node, 0));
+    else if (weight_grad(node, 0))
         convolution_weight_gradient(&q, node, pass, input(node, 0), output_grad(node), weight_grad(node, 0));
     add_bias_gradient(node, pass);
     return GA_OK;
@@ -155,6 +177,8 @@ static ga_status conv_transpose2d_plan(ga_node *node)
     ga_status status = check_options(node);
     if (status)
         return status;
+    if (option(node, WINOGRAD))
+        return ga_fail(GA_EVALUE, "%s (conv_transpose2d): winograd=1 is for conv2d; use 0", node->name);
     const ga_shape *x = &node->in[0];
     int64_t size[2];
     for (int i = 0; i < 2; i++) {

@@ -54,8 +54,10 @@ class Conv2d(_Conv):
     Args:
         in_channels, out_channels, kernel_size, stride, dilation, groups, bias: as torch.nn.Conv2d; sizes are numbers or (height, width).
         padding: zeros on each side, or "same" (output as large as the input, stride 1) or "valid" (none).
-        algorithm: "direct", or "winograd" for 3 x 3 kernels with stride 1, no dilation and no groups: 2.25 times fewer multiplications in forward and
-            input gradient (Lavin, Gray 2015, arXiv:1509.09308), with the same bits for every split, and its own rounding.
+        algorithm: "direct", or "winograd" (Lavin, Gray 2015, arXiv:1509.09308) for kernel_size 3, stride 1, dilation 1, groups 1 and padding 0 to 2:
+            2.25 times fewer multiplications, the same bits for every split, its own rounding. Where it would be slower the direct sum stays: in
+            layers with fewer than 16 input or output channels, for the weight's gradient below 32 tiles of 2 x 2 outputs, and with
+            ``engine="openblas"``.
 
     Parameters: ``weight`` (out_channels, in_channels / groups, kh, kw), ``bias`` (out_channels,), uniform in ±1/sqrt(fan in).
     """
@@ -82,6 +84,9 @@ class Conv2d(_Conv):
 
     def options(self):
         return super().options() | {"winograd": self.algorithm == "winograd"}
+
+    def extra_repr(self):
+        return super().extra_repr() + ("" if self.algorithm == "direct" else f", algorithm={self.algorithm!r}")
 
 
 class ConvTranspose2d(_Conv):
