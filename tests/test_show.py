@@ -266,6 +266,11 @@ def test_memory_timeline_says_how_much_smaller_the_peak_is():
     (lambda net: show.memory_timeline(net, 0), ValueError, "accumulation_steps=0: expected a whole number, at least 1"),
     (lambda net: show.memory_timeline(net, ()), ValueError, "accumulation_steps: it is empty"),
     (lambda net: show.memory_timeline(net, 9, effective_batch_size=8), ValueError, "a window of 8 samples has at most that many"),
+    (lambda net: show.memory_timeline(net, 8, effective_batch_size=9), ValueError, "accumulation_steps=8: 9 samples in micro-batches of 2 are 5; take 5"),
+    (lambda net: show.memory_timeline(net, limit="8 miles"), ValueError, "limit: expected"),
+    (lambda net: show.time_against_steps([{"seconds_per_update": 1.0}]), ValueError, r"rows\[0\]: accumulation_steps=None: expected a number"),
+    (lambda net: show.noise_against_batch([{"noise": 1.0}]), ValueError, r"rows\[0\]: effective_batch_size=None: expected a number"),
+    (lambda net: show.losses({"a": [{"samples": 1}]}), ValueError, r"runs\['a'\]\[0\]: it has no loss"),
     (lambda net: show.window([]), ValueError, 'recording: expected the events of a window, with a stage "accumulate"'),
     (lambda net: show.against_full_batch([]), ValueError, "report: it has no rows"),
     (lambda net: show.time_against_steps([]), ValueError, "rows: there is nothing to draw"),
@@ -341,10 +346,45 @@ def test_losses_against_samples_and_updates():
     assert show.losses({"a": skipped}).title == "a ends lowest, at 1 after 192 samples"
 
 
+def test_rows_of_several_batches_are_lines_of_their_own():
+    rows = [{"accumulation_steps": k, "effective_batch_size": n, "seconds_per_update": n * s, "seconds_per_sample": s}
+            for n, k, s in ((64, 1, 2e-6), (64, 4, 3e-6), (128, 4, 1e-6))]
+    p = show.time_against_steps(rows)
+    assert p.title == "A sample takes the least time at K = 4 (128 samples): 1 µs; at K = 4 (64 samples) it takes 3.0 times as long"
+    assert [line.split() for line in p.text.splitlines()[2:]] == [["1", "64", "0.128", "2"], ["4", "64", "0.192", "3"], ["4", "128", "0.128", "1"]]
+    assert [line.get_xdata().tolist() for line in p.figure.axes[1].lines] == [[1, 4], [4]]
+    noise = show.noise_against_batch([{"effective_batch_size": n, "noise": v} for n, v in ((4, 3.0), (4, 5.0), (16, 1.0))])
+    assert [line.split() for line in noise.text.splitlines()[2:]] == [["4", "4"], ["16", "1"]]
+
+
+def test_micro_steps_have_no_place_on_an_axis_of_losses():
+    net = hand_net(micro_batch=1)
+    acc = ga.Accumulator(net, optim.SGD(net), accumulation_steps=2)
+    steps = [acc.step([[1.0]], below(1)) for _ in range(4)]
+    for x in ("samples", "updates"):
+        with pytest.raises(TypeError, match=r"runs\['a'\]\[0\] is the record of a micro-batch; give those of updates"):
+            show.losses({"a": steps}, x=x)
+    line = show.losses({"a": [step.update for step in steps if step.update]}).figure.axes[0].lines[0]
+    assert line.get_xdata().tolist() == [2, 4]
+
+
+def test_samples_of_a_skipped_window_were_seen():
+    run = [{"loss": 3.0, "samples": 64}, {"loss": math.nan, "samples": 64, "skipped": True}, {"loss": 1.0, "samples": 64}]
+    assert show.losses({"a": run}).figure.axes[0].lines[0].get_xdata().tolist() == [64, 192]
+    assert show.losses({"a": run}, x="updates").figure.axes[0].lines[0].get_xdata().tolist() == [1, 2]
+
+
+def test_a_limit_of_ones_own():
+    net = mlp(32)
+    limit = net.memory.bytes(40)
+    p = show.memory_timeline(net, (1, 4), limit=limit)
+    assert "limit " + format_bytes(limit) in p.text and p.figure.axes[0].lines[0].get_ydata()[0] == limit / 1024
+
+
 def test_a_comparison_feeds_three_pictures():
     x, y = batch(64)
     c = ga.compare(lambda: nn.Sequential(nn.Linear(64, 16)), (x, y), [(32, 1), (16, 2), (8, 1)], epochs=2, seeds=(0, 1), progress=False)
-    assert [line.split()[0] for line in show.time_against_steps(c).text.splitlines()[2:]] == ["1", "2"]
+    assert [line.split()[:2] for line in show.time_against_steps(c).text.splitlines()[2:]] == [["1", "8"], ["1", "32"], ["2", "32"]]
     assert [line.split()[0] for line in show.noise_against_batch(c).text.splitlines()[2:]] == ["8", "32"]
     p = show.losses(c)
     assert np.array_equal(p.figure.axes[0].lines[0].get_ydata(), np.mean(c.rows[0]["losses"], axis=0))
@@ -439,7 +479,7 @@ def test_pictures_are_legible(language, tmp_path):
             figure = p.figure
             page = figure.bbox.padded(1)
             for text in figure.findobj(lambda artist: hasattr(artist, "get_fontsize") and artist.get_text().strip()):
-                assert text.get_fontsize() >= 7.5, (name, text)
+                assert text.get_fontsize() >= 9, (name, text)
                 box = text.get_window_extent()
                 if text.get_visible() and text.axes is not None and text.get_clip_on() is False and box.width and text in text.axes.texts:
                     assert page.containsx(box.x0) and page.containsx(box.x1) and page.containsy(box.y0) and page.containsy(box.y1), (name, text)

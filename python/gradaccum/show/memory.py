@@ -7,7 +7,7 @@ from .._checks import whole
 from .._language import N_, _
 from .._stages import TITLES
 from ..accumulator import Accumulator
-from ..memory import KINDS, format_bytes, needed
+from ..memory import KINDS, format_bytes, needed, parse_bytes
 from ..network import Network
 from .picture import Picture
 from .style import KIND_COLOURS, SOFT, VERMILLION
@@ -17,17 +17,18 @@ UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
 
 def memory_timeline(net_or_acc: Network | Accumulator, accumulation_steps: int | Sequence[int] | None = None, *,
-                    effective_batch_size: int | None = None) -> Picture:
-    """Bytes that are needed after each stage of a window, by kind, from the ledger; the limit of the plan as a line.
+                    effective_batch_size: int | None = None, limit: int | str | None = None) -> Picture:
+    """Bytes that are needed after each stage of a window, by kind, from the ledger; the limit as a line.
 
     Args:
         net_or_acc: a network, with all that its optimizer and window have announced.
         accumulation_steps: K, or several, such as ``(1, 2, 4, 8)``: the same window cut differently, side by side. By default the
             Accumulator's, or 4.
         effective_batch_size: samples of the window; by default the planned micro-batch times the largest K.
+        limit: bytes or a text such as "8 MiB"; by default the plan's.
 
     Raises:
-        ValueError: K is no whole number from 1 to the samples of the window.
+        ValueError: K is no whole number from 1 to the samples of the window, or micro-batches of one size, the last may be short, are never K.
     """
     if not isinstance(net_or_acc, (Network, Accumulator)):
         raise TypeError(f"net_or_acc: got {type(net_or_acc).__name__}, expected a network from ga.plan(...) or its Accumulator")
@@ -42,11 +43,16 @@ def memory_timeline(net_or_acc: Network | Accumulator, accumulation_steps: int |
     total = whole("effective_batch_size", net.micro_batch * max(counts) if effective_batch_size is None else effective_batch_size)
     if max(counts) > total:
         raise ValueError(f"accumulation_steps={max(counts)}: a window of {total} samples has at most that many micro-batches")
+    for k in counts:
+        if (pieces := -(-total // -(-total // k))) != k:
+            raise ValueError(f"accumulation_steps={k}: {total} samples in micro-batches of {-(-total // k)} are {pieces}; take {pieces}, "
+                             "or another effective_batch_size")
+    limit = net.memory.limit if limit is None else parse_bytes(limit, "limit")
     staged, clip = bool(acc and acc.staged), bool(acc and acc.max_grad_norm is not None)
     windows = {k: _window(net, total, k, staged, clip) for k in counts}
     peaks = {k: max(sum(kinds.values()) for *_where, kinds in rows) for k, rows in windows.items()}
     whole_batch = max(peaks[1] if 1 in peaks else sum(net.memory.by_kind(total).values()), 1)
-    return Picture(_message(total, peaks, whole_batch), _text(windows, net.memory.limit), lambda figure: _draw(figure, windows, net.memory.limit, total))
+    return Picture(_message(total, peaks, whole_batch), _text(windows, limit), lambda figure: _draw(figure, windows, limit, total))
 
 
 def _window(net, total: int, k: int, staged: bool, clip: bool) -> list[tuple]:

@@ -16,7 +16,7 @@ from .style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SOFT, VERMILLION
 
 FOLD_FROM, CHAIN = 16, 8                                     # nodes from which chains are folded, and most nodes of a box
 LAYERS = 13                                                  # of a column, at most
-WIDTH, LINE, GAP, LANE = 2.35, 0.19, 0.42, 0.34              # inches: a box, a line of text, between layers, between lanes
+WIDTH, LINE, GAP, LANE = 2.50, 0.20, 0.42, 0.38              # inches: a box, a line of text, between layers, between lanes
 COLOURS = (                                                  # of a box, by the first of these that is in it
     (BLUE, ("linear", "conv2d", "conv_transpose2d", "embedding", "position", "multihead_attention", "lstm", "gru")),
     (GREEN, ("batch_norm", "ghost_batch_norm", "group_norm", "instance_norm2d", "layer_norm", "rms_norm")),
@@ -223,7 +223,7 @@ def _draw(figure, boxes: list[Box]) -> None:
         for i, line in enumerate(box.lines):
             y = box.y - box.height / 2 + 0.08 + LINE * (i + 0.5)
             bold = i == 0 and (len(box.lines) > 1 or len(box.names) == 1)
-            ax.text(box.x, y, line, ha="center", va="center", fontsize=8.5, fontweight="bold" if bold and not again else "normal",
+            ax.text(box.x, y, line, ha="center", va="center", fontsize=9, fontweight="bold" if bold and not again else "normal",
                     color=SOFT if again else "black")
     labelled = set()
     for a, b, lane in sorted(layout.edges, key=lambda edge: edge[2] is not None):
@@ -248,11 +248,11 @@ def _draw(figure, boxes: list[Box]) -> None:
             continue
         labelled.add(key)
         if residual:
-            ax.text(lane + 0.03, (y0 + y1) / 2, _shape(a.shape), rotation=90, ha="left", va="center", fontsize=7.5, color=SOFT)
+            ax.text(lane + 0.03, (y0 + y1) / 2, _shape(a.shape), rotation=90, ha="left", va="center", fontsize=9, color=SOFT)
         else:
             left = a.x <= b.x                                # of the arrow, where no branch leaves
             ax.text(a.x + (-0.07 if left else 0.1), (y0 + y1) / 2 if a.x == b.x else y0 + 0.12, _shape(a.shape), ha="right" if left else "left", va="center",
-                    fontsize=7.5, color=SOFT)
+                    fontsize=9, color=SOFT)
 
 
 def _rgb(colour: str) -> tuple[float, float, float]:

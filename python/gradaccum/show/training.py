@@ -24,6 +24,16 @@ def _rows(rows, needs: str) -> list:
     return rows
 
 
+def _values(rows: list, *names: str) -> list[tuple]:
+    """These fields of each row; all must be numbers."""
+    values = [tuple(_get(row, name) for name in names) for row in rows]
+    for i, row in enumerate(values):
+        for name, value in zip(names, row):
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+                raise ValueError(f"rows[{i}]: {name}={value!r}: expected a number")
+    return values
+
+
 def _window_samples(record) -> int:
     """A log record counts samples since the start of the run, and those of its window under a name of their own."""
     return _get(record, "window_samples") or _get(record, "samples")
@@ -40,8 +50,11 @@ def time_against_steps(rows) -> Picture:
     """Time of an update and of a sample against K, the micro-batches of a window.
 
     Args:
-        rows: ``ga.compare(...)`` or its rows, dicts with "accumulation_steps", "seconds_per_update" and "seconds_per_sample"; or ``Update``
-            or log records, of which the medians for each number of micro-batches are taken.
+        rows: ``ga.compare(...)`` or its rows, dicts with "accumulation_steps", "seconds_per_update" and "seconds_per_sample", a line for each
+            "effective_batch_size" that they have; or ``Update`` or log records, of which the medians for each number of micro-batches are taken.
+
+    Raises:
+        ValueError: no rows, or rows without these numbers.
     """
     rows = _rows(rows, "accumulation_steps, seconds_per_update and seconds_per_sample")
     if _get(rows[0], "seconds_per_update") is None:
@@ -49,28 +62,41 @@ def time_against_steps(rows) -> Picture:
         for update in rows:
             seconds = _get(update, "seconds")
             groups[_get(update, "micro_steps") or _get(update, "accumulation_steps")].append((seconds, seconds / _window_samples(update)))
-        points = {k: tuple(np.median(times, axis=0).tolist()) for k, times in groups.items()}
+        points = {(0, k): tuple(np.median(times, axis=0).tolist()) for k, times in groups.items()}
     else:
-        points = {row["accumulation_steps"]: (row["seconds_per_update"], row["seconds_per_sample"]) for row in rows}
+        numbers = _values(rows, "accumulation_steps", "seconds_per_update", "seconds_per_sample")
+        points = {(_get(row, "effective_batch_size") or 0, k): times for row, (k, *times) in zip(rows, numbers)}
     points = dict(sorted(points.items()))
-    best, worst = min(points, key=lambda k: points[k][1]), max(points, key=lambda k: points[k][1])
-    title = _("A sample takes the least time at K = {best}: {time} µs").format(best=best, time=number(1e6 * points[best][1]))
+    lines_of = defaultdict(list)                             # effective batch -> [(K, times)]
+    for (n, k), times in points.items():
+        lines_of[n].append((k, times))
+    several = len(lines_of) > 1
+    best, worst = min(points, key=lambda at: points[at][1]), max(points, key=lambda at: points[at][1])
+    samples = lambda n: f"{whole_number(n, get_language())} {_('samples')}"  # noqa: E731
+    name = lambda at: f"{at[1]} ({samples(at[0])})" if several else at[1]  # noqa: E731
+    title = _("A sample takes the least time at K = {best}: {time} µs").format(best=name(best), time=number(1e6 * points[best][1]))
     if best != worst:
-        title += "; " + _("at K = {worst} it takes {times:.1f} times as long").format(worst=worst, times=points[worst][1] / points[best][1])
-    lines = [f"  {'K':>5} {'ms/update':>11} {'us/sample':>11}", *(f"  {k:>5} {1e3 * u:>11.4g} {1e6 * s:>11.4g}" for k, (u, s) in points.items())]
+        title += "; " + _("at K = {worst} it takes {times:.1f} times as long").format(worst=name(worst), times=points[worst][1] / points[best][1])
+    batch = lambda text: f" {text:>8}" if several else ""  # noqa: E731
+    lines = [f"  {'K':>5}{batch('batch')} {'ms/update':>11} {'us/sample':>11}",
+             *(f"  {k:>5}{batch(n)} {1e3 * u:>11.4g} {1e6 * s:>11.4g}" for (n, k), (u, s) in points.items())]
 
     def draw(figure):
         figure.set_size_inches(8.5, 3.8)
         labels = (_("milliseconds per update"), _("microseconds per sample"))
         for ax, i, scale, label, colour in zip(figure.subplots(1, 2), (0, 1), (1e3, 1e6), labels, (BLUE, GREEN)):
             heights = [scale * times[i] for times in points.values()]
-            ax.plot(list(points), heights, "o-", color=colour, markersize=7)
-            for k, height in zip(points, heights):
+            for j, (n, line) in enumerate(lines_of.items()):
+                ax.plot([k for k, _times in line], [scale * times[i] for _k, times in line], f"{MARKERS[j % len(MARKERS)]}-", markersize=7,
+                        color=COLOURS[j % len(COLOURS)] if several else colour, label=samples(n))
+            for (_n, k), height in zip(points, heights) if not several else ():
                 ax.annotate(number(height), (k, height), ha="center", xytext=(0, 7), textcoords="offset points", fontsize=9, color=SOFT,
                             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8})
             ax.set(xlabel=_("K, micro-batches per update"), ylabel=label, ylim=(0, 1.18 * max(heights)))
-            _powers(ax, list(points))
+            _powers(ax, sorted({k for _n, k in points}))
             ax.margins(x=0.1)
+        if several:
+            figure.axes[0].legend()
 
     return Picture(title, "\n".join(lines), draw)
 
@@ -80,11 +106,11 @@ def noise_against_batch(rows) -> Picture:
 
     Args:
         rows: dicts with "effective_batch_size" and "noise" (standard deviation of the gradient over its norm), or ``ga.compare(...)``,
-            whose "loss_spread" is drawn; or ``acc.noise_scale``: then the noise that it predicts, sqrt(scale / batch) (McCandlish et al. 2018,
-            arXiv:1812.06162, equation 2.9 as a ratio).
+            whose "loss_spread" is drawn; those of one batch are averaged. Or ``acc.noise_scale``: then the noise that it predicts,
+            sqrt(scale / batch) (McCandlish et al. 2018, arXiv:1812.06162, equation 2.9 as a ratio).
 
     Raises:
-        ValueError: a noise scale without a number; its reason is in the text.
+        ValueError: no rows, rows without these numbers, or a noise scale without a number; its reason is in the text.
     """
     scale, spread = None, False
     if hasattr(rows, "grad_sq") and hasattr(rows, "scale"):
@@ -97,7 +123,10 @@ def noise_against_batch(rows) -> Picture:
     else:
         rows = _rows(rows, "effective_batch_size and noise")
         spread = _get(rows[0], "noise") is None
-        points = dict(sorted((row["effective_batch_size"], row["loss_spread" if spread else "noise"]) for row in rows))
+        measured = defaultdict(list)
+        for n, value in _values(rows, "effective_batch_size", "loss_spread" if spread else "noise"):
+            measured[n].append(value)
+        points = {n: float(np.mean(values)) for n, values in sorted(measured.items())}
         label = _("spread of the loss between updates") if spread else _("noise of the gradient over its norm")
     first, last = min(points), max(points)
     if scale is not None:
@@ -145,6 +174,7 @@ def losses(runs, x: str = "samples") -> Picture:
         x: "samples" or "updates".
 
     Raises:
+        TypeError: a run of micro-batches (``Step``), which have no place on either axis.
         ValueError: no run, or a run without updates.
     """
     choice("x", x, ("samples", "updates"))
@@ -156,8 +186,16 @@ def losses(runs, x: str = "samples") -> Picture:
             values = np.mean(run["losses"], axis=0)
             seen = np.arange(1, len(values) + 1) * run["effective_batch_size"]
         else:
-            done = [record for record in run if not _get(record, "skipped", False)]
-            values, seen = np.array([_get(record, "loss") for record in done]), np.cumsum([_window_samples(record) for record in done])
+            run = list(run)
+            for i, record in enumerate(run):
+                if _get(record, "is_boundary") is not None:
+                    raise TypeError(f"runs[{name!r}][{i}] is the record of a micro-batch; give those of updates, "
+                                    "[step.update for step in steps if step.update]")
+                if _get(record, "loss") is None and not _get(record, "skipped"):
+                    raise ValueError(f"runs[{name!r}][{i}]: it has no loss; expected Update records, or dicts with loss and samples")
+            made = np.array([not _get(record, "skipped", False) for record in run], dtype=bool)
+            values = np.array([_get(record, "loss") for record, kept in zip(run, made) if kept])
+            seen = np.cumsum([_window_samples(record) for record in run])[made]      # samples of a skipped window were seen too
         if not len(values):
             raise ValueError(f"runs[{name!r}]: it has no updates")
         curves[str(name)] = (seen if x == "samples" else np.arange(1, len(values) + 1), values)

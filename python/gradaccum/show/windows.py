@@ -118,4 +118,4 @@ def _draw_differences(figure, rows, splits) -> None:
         if ax.get_xlim()[0] < share:
             ax.axvline(share, color=GREY, linewidth=1, linestyle=":")
             ax.annotate(_("rounding, {dtype}").format(dtype=label), (share, 0), xycoords=("data", "axes fraction"), xytext=(4, 4), textcoords="offset points",
-                        fontsize=8.5, color=SOFT)
+                        fontsize=9, color=SOFT)
