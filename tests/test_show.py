@@ -268,8 +268,16 @@ def test_memory_timeline_says_how_much_smaller_the_peak_is():
     (lambda net: show.memory_timeline(net, 9, effective_batch_size=8), ValueError, "a window of 8 samples has at most that many"),
     (lambda net: show.memory_timeline(net, 8, effective_batch_size=9), ValueError, "accumulation_steps=8: 9 samples in micro-batches of 2 are 5; take 5"),
     (lambda net: show.memory_timeline(net, limit="8 miles"), ValueError, "limit: expected"),
-    (lambda net: show.time_against_steps([{"seconds_per_update": 1.0}]), ValueError, r"rows\[0\]: accumulation_steps=None: expected a number"),
-    (lambda net: show.noise_against_batch([{"noise": 1.0}]), ValueError, r"rows\[0\]: effective_batch_size=None: expected a number"),
+    (lambda net: show.time_against_steps([{"seconds_per_update": 1.0}]), ValueError, r"rows\[0\]: accumulation_steps=None: expected a finite number"),
+    (lambda net: show.noise_against_batch([{"noise": 1.0}]), ValueError, r"rows\[0\]: effective_batch_size=None: expected a finite number"),
+    (lambda net: show.noise_against_batch([{"effective_batch_size": 4, "noise": math.nan}]), ValueError, "noise=nan: expected a finite number"),
+    (lambda net: show.time_against_steps([{"micro_steps": 1, "seconds": 1.0}]), ValueError, r"rows\[0\]: samples=None: expected a finite number"),
+    (lambda net: show.time_against_steps(3), TypeError, "rows: got int, expected dicts with accumulation_steps"),
+    (lambda net: show.window(3), TypeError, "recording: got int, expected acc.record"),
+    (lambda net: show.against_full_batch("all"), TypeError, "report: got str, expected ga.check_equivalence"),
+    (lambda net: show.against_full_batch([{"split": "2 x 2", "parameter": "w", "equal": True}]), ValueError, r"report\[0\]: relative is missing"),
+    (lambda net: show.losses({"a": 3}), TypeError, r"runs\['a'\]: got int, expected a list of Update records"),
+    (lambda net: show.losses({"a": [{"loss": 1.0}]}), ValueError, r"runs\['a'\]\[0\]: it has no samples"),
     (lambda net: show.losses({"a": [{"samples": 1}]}), ValueError, r"runs\['a'\]\[0\]: it has no loss"),
     (lambda net: show.window([]), ValueError, 'recording: expected the events of a window, with a stage "accumulate"'),
     (lambda net: show.against_full_batch([]), ValueError, "report: it has no rows"),
@@ -300,6 +308,14 @@ def test_a_window_fills_up_by_hand():
     p = show.window(dicts)
     assert p.title == "After 1 micro-batch the norm of the buffer is 4; dividing once makes it 2"
     assert [bar.get_height() for axes in p.figure.axes for bar in axes.patches] == [4, 2, 1]
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_a_window_that_is_not_finite_is_drawn(count):
+    rows = [{"stage": "accumulate", "micro_step": i + 1, "norm": math.inf if i else 1.0} for i in range(count)]
+    p = show.window(rows + [{"stage": "normalize", "micro_step": None, "norm": math.nan}])
+    assert p.title == f"The norm of the buffer goes from 1 to inf over {count} micro-batches; dividing once makes it nan"
+    assert p._repr_png_() is not None and "inf" in [text.get_text() for text in p.figure.axes[0].texts]
 
 
 def test_splits_against_the_full_batch():

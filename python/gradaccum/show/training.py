@@ -12,25 +12,25 @@ from .._language import _, get_language
 from ..replay.texts import whole_number
 from .picture import Picture
 from .style import BLUE, COLOURS, GREEN, SOFT, VERMILLION
-from .windows import _get, number
+from .windows import _get, _listed, number
 
 MARKERS = "osD^vPX*"
 
 
 def _rows(rows, needs: str) -> list:
-    rows = [row for row in getattr(rows, "rows", rows) if not (isinstance(row, dict) and row.get("refused"))]
+    rows = [row for row in _listed("rows", getattr(rows, "rows", rows), f"dicts with {needs}") if not (isinstance(row, dict) and row.get("refused"))]
     if not rows:
         raise ValueError(f"rows: there is nothing to draw; expected dicts with {needs}")
     return rows
 
 
 def _values(rows: list, *names: str) -> list[tuple]:
-    """These fields of each row; all must be numbers."""
+    """These fields of each row; all must be finite numbers."""
     values = [tuple(_get(row, name) for name in names) for row in rows]
     for i, row in enumerate(values):
         for name, value in zip(names, row):
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-                raise ValueError(f"rows[{i}]: {name}={value!r}: expected a number")
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+                raise ValueError(f"rows[{i}]: {name}={value!r}: expected a finite number")
     return values
 
 
@@ -59,8 +59,7 @@ def time_against_steps(rows) -> Picture:
     rows = _rows(rows, "accumulation_steps, seconds_per_update and seconds_per_sample")
     if _get(rows[0], "seconds_per_update") is None:
         groups = defaultdict(list)
-        for update in rows:
-            seconds = _get(update, "seconds")
+        for update, (seconds, _samples) in zip(rows, _values(rows, "seconds", "samples")):
             groups[_get(update, "micro_steps") or _get(update, "accumulation_steps")].append((seconds, seconds / _window_samples(update)))
         points = {(0, k): tuple(np.median(times, axis=0).tolist()) for k, times in groups.items()}
     else:
@@ -186,13 +185,15 @@ def losses(runs, x: str = "samples") -> Picture:
             values = np.mean(run["losses"], axis=0)
             seen = np.arange(1, len(values) + 1) * run["effective_batch_size"]
         else:
-            run = list(run)
+            run = _listed(f"runs[{name!r}]", run, "a list of Update records, the history of ga.fit, or dicts with loss and samples")
             for i, record in enumerate(run):
                 if _get(record, "is_boundary") is not None:
                     raise TypeError(f"runs[{name!r}][{i}] is the record of a micro-batch; give those of updates, "
                                     "[step.update for step in steps if step.update]")
                 if _get(record, "loss") is None and not _get(record, "skipped"):
                     raise ValueError(f"runs[{name!r}][{i}]: it has no loss; expected Update records, or dicts with loss and samples")
+                if _window_samples(record) is None:
+                    raise ValueError(f"runs[{name!r}][{i}]: it has no samples; expected Update records, or dicts with loss and samples")
             made = np.array([not _get(record, "skipped", False) for record in run], dtype=bool)
             values = np.array([_get(record, "loss") for record, kept in zip(run, made) if kept])
             seen = np.cumsum([_window_samples(record) for record in run])[made]      # samples of a skipped window were seen too
@@ -202,7 +203,7 @@ def losses(runs, x: str = "samples") -> Picture:
     if not curves:
         raise ValueError("runs: there is none; expected {name: list of Update records}")
     same = len(curves) > 1 and len({values.tobytes() for _seen, values in curves.values()}) == 1
-    best = min(curves, key=lambda name: curves[name][1][-1])
+    best = min(curves, key=lambda name: math.inf if math.isnan(curves[name][1][-1]) else curves[name][1][-1])
     if same:
         title = _("{n} runs, one curve: every loss is the same, bit for bit").format(n=len(curves))
     else:

@@ -13,6 +13,13 @@ def _get(item, name: str, default=None):
     return item.get(name, default) if isinstance(item, dict) else getattr(item, name, default)
 
 
+def _listed(name: str, items, needs: str) -> list:
+    """``items`` as a list, if it is one of rows."""
+    if isinstance(items, (str, bytes, dict)) or not hasattr(items, "__iter__"):
+        raise TypeError(f"{name}: got {type(items).__name__}, expected {needs}")
+    return list(items)
+
+
 def number(v: float) -> str:
     """Three digits, with a real minus sign."""
     return f"{v:.3g}".replace("-", "−")
@@ -28,7 +35,7 @@ def window(recording) -> Picture:
         ValueError: there is no stage "accumulate" with a norm in it.
     """
     norms = []                                               # (stage, micro-batch or None, norm)
-    for event in getattr(recording, "events", recording):
+    for event in _listed("recording", getattr(recording, "events", recording), "acc.record(x, y) or list(acc.stages(x, y))"):
         stage, values, recorded = _get(event, "stage"), _get(event, "values", {}), _get(event, "norms", {})
         names = {"accumulate": ("buffer", "buffer_norm"), "normalize": ("grads", "grad_norm"), "clip": ("grads", None)}.get(stage)
         norm = _get(event, "norm", recorded.get(names[0], values.get(names[1]))) if names else None
@@ -50,22 +57,25 @@ def _draw_window(figure, filled, after) -> None:
     figure.set_size_inches(8, 4.2)
     axes = figure.subplots(1, 2, width_ratios=(4, 1.3)) if after else [figure.subplots()]
     steps = [step for _stage, step, _norm in filled]
-    heights = [norm for *_where, norm in filled]
+    finite = lambda norm: norm if math.isfinite(norm) else 0.0  # noqa: E731    # what is not has no bar, and its name on it
+    heights = [finite(norm) for *_where, norm in filled]
     few = len(steps) <= 32
     if few:
         axes[0].bar(steps, heights, color=KIND_COLOURS["gradient_buffer"], width=0.72)
         axes[0].set_xticks(steps if len(steps) <= 16 else steps[::2])
     else:
         axes[0].fill_between(steps, heights, color=KIND_COLOURS["gradient_buffer"], linewidth=0)
-    for x, y in zip(steps, heights) if len(steps) <= 10 else ():
-        axes[0].annotate(number(y), (x, y), ha="center", xytext=(0, 3), textcoords="offset points", fontsize=9, color=SOFT)
+    for x, y, (*_where, norm) in zip(steps, heights, filled):
+        if len(steps) > 10 and math.isfinite(norm):
+            continue
+        axes[0].annotate(number(norm), (x, y), ha="center", xytext=(0, 3), textcoords="offset points", fontsize=9, color=SOFT)
     axes[0].set(xlabel=_("micro-batches in the window"), ylabel=_("norm of the buffer (sum of gradients)"), ylim=(0, 1.1 * max(heights) or 1))
     if after:
         names = {"normalize": _("divided"), "clip": _("clipped")}
-        axes[1].bar([names[stage] for stage in after], after.values(), color=[BLUE, GREEN][:len(after)], width=0.55)
+        axes[1].bar([names[stage] for stage in after], [finite(norm) for norm in after.values()], color=[BLUE, GREEN][:len(after)], width=0.55)
         for i, norm in enumerate(after.values()):
-            axes[1].annotate(number(norm), (i, norm), ha="center", xytext=(0, 3), textcoords="offset points", fontsize=9, color=SOFT)
-        axes[1].set(ylabel=_("norm of the mean gradient"), xlim=(-0.6, len(after) - 0.4), ylim=(0, 1.12 * max(after.values()) or 1))
+            axes[1].annotate(number(norm), (i, finite(norm)), ha="center", xytext=(0, 3), textcoords="offset points", fontsize=9, color=SOFT)
+        axes[1].set(ylabel=_("norm of the mean gradient"), xlim=(-0.6, len(after) - 0.4), ylim=(0, 1.12 * max(map(finite, after.values())) or 1))
 
 
 def against_full_batch(report) -> Picture:
@@ -75,11 +85,15 @@ def against_full_batch(report) -> Picture:
         report: what ``ga.check_equivalence`` returns, or its rows: dicts with "split", "parameter", "relative" and "equal".
 
     Raises:
-        ValueError: no rows.
+        ValueError: no rows, or rows without these.
     """
-    rows = list(getattr(report, "rows", report))
+    rows = _listed("report", getattr(report, "rows", report), "ga.check_equivalence(net, x, y) or its rows")
     if not rows:
         raise ValueError("report: it has no rows; give ga.check_equivalence(net, x, y)")
+    for i, row in enumerate(rows):
+        missing = [key for key in ("split", "parameter", "relative", "equal") if _get(row, key) is None]
+        if missing:
+            raise ValueError(f"report[{i}]: {', '.join(missing)} is missing; expected dicts with split, parameter, relative and equal")
     splits = list(dict.fromkeys(row["split"] for row in rows))
     worst = max(rows, key=lambda row: math.inf if math.isnan(row["relative"]) else row["relative"])
     equal = [split for split in splits if all(row["equal"] for row in rows if row["split"] == split)]
