@@ -1,4 +1,6 @@
 """Shared by all tests: a tiny model whose gradients can be worked out by hand, and a digits-like batch."""
+import shutil
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,19 @@ def hand_net(features=1, micro_batch=64, dtype="float32", **options):
 def below(n):
     """Targets far below any prediction of ``hand_net``."""
     return np.full((n, 1), -1000.0)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, driven by playwright; a test that wants it is skipped where one of the two is missing."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

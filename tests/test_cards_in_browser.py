@@ -1,6 +1,5 @@
 """Cards in a real browser: in a light and a dark page, and with every style taken away. Set GRADACCUM_SCREENSHOTS to a folder to keep the pictures."""
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,6 @@ import pytest
 import gradaccum as ga
 from gradaccum import nn, optim, show
 from gradaccum.data import digits
-
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>card</title><style>
 body {{ margin: 16px; background: {paper}; color: {ink}; }}
@@ -94,14 +89,6 @@ def cards():
 
 
 CARDS = cards()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,9 @@
 """The page of a recording, driven by keyboard in a real browser."""
-import shutil
-
 import pytest
 
 import gradaccum as ga
 from gradaccum import nn, optim
 from gradaccum.data import digits
-
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +17,6 @@ def recording():
 @pytest.fixture(scope="module")
 def path(recording, tmp_path_factory):
     return recording.save_html(tmp_path_factory.mktemp("replay") / "window.html")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

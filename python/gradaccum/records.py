@@ -48,6 +48,10 @@ class Record:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names if name not in self._unprinted)})"
 
 
+def _number(v: float | None) -> str:
+    return "none" if v is None else f"{v:.6g}"
+
+
 class Update(Record):
     """What one window did.
 
@@ -106,9 +110,9 @@ class Update(Record):
         window = f"{self.samples} samples in {self.micro_steps} micro-batches, weight {self.weight:g}"
         if self.skipped:
             return f"Update: none, {self.update} so far; loss {self.loss:.6g}, {window}\n  skipped: {self.reason}"
-        clipped = f", clipped to {self.grad_norm_clipped:.6g}" if self.clipped else ""
+        clipped = f", clipped to {_number(self.grad_norm_clipped)}" if self.clipped else ""
         rejected = f"; {self.rejected} micro-batches rejected" if self.rejected else ""
-        return (f"Update {self.update}: loss {self.loss:.6g}, {window}\n  gradient norm {self.grad_norm:.6g}{clipped}{rejected}; lr {self.lr:g}; "
+        return (f"Update {self.update}: loss {self.loss:.6g}, {window}\n  gradient norm {_number(self.grad_norm)}{clipped}{rejected}; lr {_number(self.lr)}; "
                 f"{1e3 * self.seconds:.3g} ms, {self.samples_per_second:.3g} samples/s")
 
     def _repr_html_(self):
