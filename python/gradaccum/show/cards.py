@@ -11,6 +11,7 @@ from .. import _core
 from .._language import N_, _, get_language, ngettext
 from .._stages import MEANINGS, NEXT, TITLES, following
 from ..memory import KINDS, format_bytes
+from ..replay.recording import _norm
 from ..replay.texts import whole_number
 from ._png import data_uri, picture
 from .style import KIND_COLOURS
@@ -80,9 +81,8 @@ class Statistics:
         finite = np.isfinite(a)
         broken = a.size - int(finite.sum())
         kept = a[finite] if broken else a
-        wide = np.square(kept, dtype=np.float64)
         low, mean, high = (float(kept.min()), float(kept.mean(dtype=np.float64)), float(kept.max())) if kept.size else (math.nan,) * 3
-        return cls(low, mean, high, math.sqrt(float(wide.sum())) if not broken else math.nan, 1 - np.count_nonzero(a) / a.size, broken)
+        return cls(low, mean, high, math.nan if broken else _norm(a), 1 - np.count_nonzero(a) / a.size, broken)
 
     def text(self) -> str:
         broken = f", {self.broken} NaN or infinite" if self.broken else ""
