@@ -37,22 +37,27 @@ int64_t winograd_packed_count(const convolution *q, int backward)
 
 /* ---- weights: G g G', G = (1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2, 0 0 1) ---- */
 
-static void transform_weights(const real g[3][3], real u[4][4])
+/* From g[tap][WIDE] to u[point * step + k] for k < WIDE. */
+static void transform_weights(const real g[9][WIDE], int64_t step, real *u)
 {
-    real rows[4][3];
-    for (int k = 0; k < 3; k++) {
-        real both = (g[0][k] + g[2][k]) / 2;
-        rows[0][k] = g[0][k];
-        rows[1][k] = both + g[1][k] / 2;
-        rows[2][k] = both - g[1][k] / 2;
-        rows[3][k] = g[2][k];
-    }
-    for (int i = 0; i < 4; i++) {
-        real both = (rows[i][0] + rows[i][2]) / 2;
-        u[i][0] = rows[i][0];
-        u[i][1] = both + rows[i][1] / 2;
-        u[i][2] = both - rows[i][1] / 2;
-        u[i][3] = rows[i][2];
+    const vec half = broadcast((real)0.5);
+    for (int i = 0; i < WIDE; i += LANES) {
+        vec t[4][3];
+        _Pragma("GCC unroll 3") for (int b = 0; b < 3; b++) {
+            vec g0 = load(g[b] + i), g1 = load(g[3 + b] + i) * half, g2 = load(g[6 + b] + i), both = (g0 + g2) * half;
+            t[0][b] = g0;
+            t[1][b] = both + g1;
+            t[2][b] = both - g1;
+            t[3][b] = g2;
+        }
+        _Pragma("GCC unroll 4") for (int a = 0; a < 4; a++) {
+            vec both = (t[a][0] + t[a][2]) * half, middle = t[a][1] * half;
+            real *to = u + 4 * a * step + i;
+            store(to, t[a][0]);
+            store(to + step, both + middle);
+            store(to + 2 * step, both - middle);
+            store(to + 3 * step, t[a][2]);
+        }
     }
 }
 
@@ -61,20 +66,27 @@ typedef struct { const convolution *q; const real *w; real *packed; int backward
 /* packed: [point][panel of outputs][input][WIDE] */
 static void pack_panel(void *context, int panel, int worker)
 {
+    enum { INPUTS = 16 };                        /* together: a transposition reads along its rows */
     const packing *j = context;
     const convolution *q = j->q;
+    const int64_t o0 = panel * WIDE, outputs = smaller(WIDE, j->out - o0), step = panels(j->out) * j->in * WIDE;
+    real g[INPUTS][9][WIDE] __attribute__((aligned(64)));
     (void)worker;
-    for (int64_t c = 0; c < j->in; c++)
-        for (int64_t k = 0; k < WIDE; k++) {
-            int64_t o = panel * WIDE + k;
-            real g[3][3] = {{0}}, u[4][4];
-            for (int ky = 0; ky < 3 && o < j->out; ky++)
-                for (int kx = 0; kx < 3; kx++)
-                    g[ky][kx] = j->backward ? j->w[(((2 - ky) * 3 + 2 - kx) * q->c + o) * q->o + c] : j->w[((ky * 3 + kx) * q->c + c) * q->o + o];
-            transform_weights(g, u);
-            for (int p = 0; p < POINTS; p++)
-                j->packed[((p * panels(j->out) + panel) * j->in + c) * WIDE + k] = u[p / 4][p % 4];
+    memset(g, 0, sizeof g);
+    for (int64_t c0 = 0; c0 < j->in; c0 += INPUTS) {
+        const int64_t inputs = smaller(INPUTS, j->in - c0);
+        for (int tap = 0; tap < 9; tap++) {
+            if (j->backward) {                   /* flipped, and input and output change places */
+                for (int64_t k = 0; k < outputs; k++)
+                    for (int64_t c = 0; c < inputs; c++)
+                        g[c][tap][k] = j->w[((8 - tap) * q->c + o0 + k) * q->o + c0 + c];
+            } else
+                for (int64_t c = 0; c < inputs; c++)
+                    memcpy(g[c][tap], j->w + (tap * q->c + c0 + c) * q->o + o0, (size_t)outputs * sizeof(real));
         }
+        for (int64_t c = 0; c < inputs; c++)
+            transform_weights(g[c], step, j->packed + (panel * j->in + c0 + c) * WIDE);
+    }
 }
 
 void winograd_pack(const convolution *q, const real *w, int backward, int threads, real *packed)
