@@ -166,6 +166,15 @@ def test_winograd_says_what_it_is_for(options, given, engine):
         ga.plan(layer, input_shape=(2, 9, 9), micro_batch=1, engine=engine)
 
 
+def test_a_transposed_convolution_refuses_it():
+    class Wrong(nn.ConvTranspose2d):
+        def options(self):
+            return super().options() | {"winograd": True}
+
+    with pytest.raises(ValueError, match="winograd=1 is for conv2d"):
+        ga.plan(Wrong(16, 16, 3), input_shape=(16, 9, 9), micro_batch=1)
+
+
 def test_algorithm_has_two_names():
     with pytest.raises(ValueError, match="Conv2d: algorithm='fft': expected one of 'direct', 'winograd'"):
         nn.Conv2d(2, 4, 3, algorithm="fft")

@@ -25,7 +25,8 @@
 static inline int winograd_pays(const convolution *q) { return q->c >= 16 && q->o >= 16; }
 static inline int winograd_pays_for_weights(const convolution *q) { return (q->oh + 1) / 2 * ((q->ow + 1) / 2) >= 32; }
 
-/* For 3 x 3, stride 1, no dilation, no groups, at least 16 channels. Scratch bytes per thread; reals of the transformed weights, of forward or of the input's gradient. */
+/* All of the following: for 3 x 3, stride 1, no dilation, no groups, where winograd_pays. Scratch bytes per thread; reals of the transformed
+ * weights, of forward or of the input's gradient. */
 int64_t winograd_bytes(const convolution *q);
 int64_t winograd_packed_count(const convolution *q, int backward);
 void winograd_pack(const convolution *q, const real *w, int backward, int threads, real *packed);
