@@ -133,12 +133,19 @@ def test_an_error_without_a_stage_has_one_line():
     assert ga.StageError is ga._core.StageError and ga.StageError.__module__ == "gradaccum.errors"
 
 
-def test_reasons(vietnamese):
+def test_reasons_are_english_in_data_and_translated_where_they_are_shown(vietnamese):
     net = hand_net()
-    acc = ga.Accumulator(net, optim.SGD(net), on_non_finite="skip_update")
-    assert acc.update([[1.0]], below(1), [0.0]).reason.startswith("cửa sổ không có trọng số mẫu nào")
-    assert acc.update([[np.inf]], below(1)).reason == "gradient có NaN hoặc vô cực"
-    assert acc.update_many([[1.0]], below(1), batch_size=1, weight=[0.0])[0].reason.startswith("cửa sổ")
+    acc = ga.Accumulator(net, optim.SGD(net), on_non_finite="skip_update", noise_scale=True)
+    weightless, broken = acc.update([[1.0]], below(1), [0.0]), acc.update([[np.inf]], below(1))
+    assert acc.noise_scale.state_dict()["reason"] == "the window was skipped: the gradient has NaN or infinity"      # saved with a run
+    for update, english, own in ((weightless, "the window has no weight", "cửa sổ không có trọng số mẫu nào"),
+                                 (broken, "the gradient has NaN or infinity", "gradient có NaN hoặc vô cực")):
+        assert update.reason.startswith(english) and own in repr(update) and own in update._repr_html_()
+        assert english not in repr(update) + update._repr_html_()
+        with _language.using("en"):
+            assert english in repr(update) and english in update._repr_html_()
+    net = hand_net()
+    assert ga.Accumulator(net, optim.SGD(net)).update_many([[1.0]], below(1), batch_size=1, weight=[0.0])[0].reason == weightless.reason
 
 
 def test_cards_and_memory(vietnamese):
@@ -153,6 +160,13 @@ def test_cards_and_memory(vietnamese):
     acc.clear(discard=True)
     event = list(acc.stages([[1.0]], below(1)))[2]
     assert "Lan truyền ngược" in event._repr_html_() and ">backward<" in event._repr_html_() and "Cửa sổ đã đi tiếp" in event._repr_html_()
+
+
+def test_numbers_on_cards_have_no_comma(vietnamese):
+    """12,345 would be read as 12.345."""
+    record = ga.Update(1, 0.5, 12345.0, 12345, 12345, 1, [0.5], 1.0, 1.0, False, 0.1, seconds=0.001)
+    assert "12\u202f345 trong 1 micro-batch" in record._repr_html_() and "12\u202f345\u202f000 mẫu mỗi giây" in record._repr_html_()
+    assert ">mảng<" in show.card([1.0])._repr_html_()
 
 
 def test_a_picture_keeps_the_language_it_was_made_in(vietnamese):

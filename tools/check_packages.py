@@ -15,7 +15,8 @@ def main(folder: str) -> None:
     (sdist,) = Path(folder).glob("*.tar.gz")
     (wheel,) = Path(folder).glob("*.whl")
     names = tarfile.open(sdist).getnames()
-    need(names, ["csrc/gradaccum.h", "csrc/compute/layers.def", "python/binding/binding.h", "tools/ga_backend.py", "LICENSE"], sdist.name)
+    need(names, ["csrc/gradaccum.h", "csrc/compute/layers.def", "python/binding/binding.h", "tools/ga_backend.py", "LICENSE", "LC_MESSAGES/gradaccum.po"],
+         sdist.name)
     if any(n.endswith(".so") for n in names):
         raise SystemExit(f"{sdist.name}: holds a compiled library")
     names = zipfile.ZipFile(wheel).namelist()

@@ -32,10 +32,10 @@ def _use(name: str, language: str) -> None:
 
 
 def set_language(language: str) -> None:
-    """Language of cards, pictures, ``Update.reason`` and the lines of errors after the first, from now on: "en" or "vi".
+    """Language of cards, pictures, the reason that a printed ``Update`` gives and the lines of errors after the first, from now on: "en" or "vi".
 
     The environment variable GRADACCUM_LANGUAGE sets it when gradaccum is imported. Names, the first line of an error and its class stay
-    English, so that they can be searched.
+    English, so that they can be searched, and so does all that is data (``Update.reason``, logs, saved runs).
 
     Raises:
         ValueError: there is no catalogue of that language; the text lists those that there are.

@@ -20,7 +20,7 @@ import numpy as np
 from . import _core
 from ._checks import choice, whole
 from ._core import StageError
-from ._language import N_, _
+from ._language import N_
 from ._stages import following
 from .loss_scale import DynamicLossScale
 from .network import Network
@@ -442,7 +442,7 @@ class Accumulator:
             update=self.updates, loss=raw["loss_sum"] / raw["weight"] if raw["weight"] > 0 else math.nan, weight=raw["weight"],
             samples=raw["samples"], tokens=raw["elements"], micro_steps=raw["micro_steps"], micro_losses=micro_losses, grad_norm=norm,
             grad_norm_clipped=None if skipped or not known else raw["grad_norm_clipped"], clipped=raw["clipped"],
-            lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=_(REASONS[skipped]), rejected=raw["rejected"],
+            lr=self.optimizer.lr if self.optimizer else None, skipped=bool(skipped), reason=REASONS[skipped], rejected=raw["rejected"],
             non_finite=self._core.non_finite if skipped == 2 or raw["rejected"] else "",
             loss_scale=self._scale(), seconds=time.perf_counter() - self._started)
         if not skipped:

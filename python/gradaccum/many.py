@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ._checks import whole
-from ._language import _
 from .accumulator import REASONS, Accumulator
 from .records import Update
 
@@ -41,7 +40,7 @@ class Updates(Sequence):
             update=int(self._updates[i]), loss=row[_LOSS_SUM] / row[_WEIGHT] if has_weight else math.nan, weight=row[_WEIGHT],
             samples=int(row[_SAMPLES]), tokens=int(row[_TOKENS]), micro_steps=int(row[_MICRO_STEPS]), micro_losses=micro_losses,
             grad_norm=row[_NORM] if has_weight else None, grad_norm_clipped=None if skipped else row[_NORM_CLIPPED], clipped=bool(row[_CLIPPED]),
-            lr=float(self._rates[i]), skipped=bool(skipped), reason=_(REASONS[skipped]), seconds=self._seconds / len(self))
+            lr=float(self._rates[i]), skipped=bool(skipped), reason=REASONS[skipped], seconds=self._seconds / len(self))
 
     @property
     def loss(self) -> np.ndarray:

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from ._language import _
 from ._stages import following
 
 
@@ -64,7 +65,7 @@ class Update(Record):
         grad_norm_clipped: after clipping.
         clipped: whether clipping changed it.
         lr: learning rate that was used (first group).
-        skipped, reason: no update was made, and why.
+        skipped, reason: no update was made, and why. In English; cards and ``print`` show the reason in the language of ``ga.set_language``.
         rejected: micro-batches that were left out (on_non_finite="skip_micro_batch").
         loss_scale: factor of the loss in backward during this window.
         non_finite: of a skipped update or a rejected micro-batch, where the first NaN or infinity came from: "output of 2 (gelu), sample 37 of
@@ -109,7 +110,7 @@ class Update(Record):
     def __repr__(self):
         window = f"{self.samples} samples in {self.micro_steps} micro-batches, weight {self.weight:g}"
         if self.skipped:
-            return f"Update: none, {self.update} so far; loss {self.loss:.6g}, {window}\n  skipped: {self.reason}"
+            return f"Update: none, {self.update} so far; loss {self.loss:.6g}, {window}\n  skipped: {_(self.reason)}"
         clipped = f", clipped to {_number(self.grad_norm_clipped)}" if self.clipped else ""
         rejected = f"; {self.rejected} micro-batches rejected" if self.rejected else ""
         return (f"Update {self.update}: loss {self.loss:.6g}, {window}\n  gradient norm {_number(self.grad_norm)}{clipped}{rejected}; lr {_number(self.lr)}; "

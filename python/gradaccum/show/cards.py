@@ -150,7 +150,9 @@ def _e(text) -> str:
 
 
 def _card(name: str, kind: str, *parts: str, tags=(), lead: str = "") -> str:
-    head = f'<strong class="ga-name">{_e(name)}</strong> <span class="ga-kind">{_e(kind)}</span> ' if name else f'<strong class="ga-name">{_e(kind)}</strong> '
+    head = f'<strong class="ga-name">{_e(name or kind)}</strong> '
+    if name not in ("", kind):
+        head += f'<span class="ga-kind">{_e(kind)}</span> '
     marks = " ".join(f'<span class="ga-tag">{_e(tag)}</span>' for tag in tags if tag)
     lead = f'<div class="ga-lead">{_e(lead)}</div>' if lead else ""
     return (f'<div class="ga-card" lang="{get_language()}"><style>{CSS}</style><div class="ga-head">{head}{marks}</div>{lead}{"".join(parts)}</div>')
@@ -158,17 +160,17 @@ def _card(name: str, kind: str, *parts: str, tags=(), lead: str = "") -> str:
 
 def _facts(rows: dict[str, str]) -> str:
     """Names and values, one row each; what is None is left out."""
-    lines = "".join(f"<tr><th>{_e(name)}</th><td>{value}</td></tr>" for name, value in rows.items() if value is not None)
+    lines = "".join(f'<tr><th scope="row">{_e(name)}</th><td>{value}</td></tr>' for name, value in rows.items() if value is not None)
     return f"<table><tbody>{lines}</tbody></table>"
 
 
 def _table(head: list[str], rows: list[list[str]], numbers: tuple[int, ...] = ()) -> str:
     """``rows`` hold HTML; ``numbers`` are the columns that stand to the right."""
-    cell = lambda tag, i, value: f"<{tag}{' class=ga-number' if i in numbers else ''}>{value}</{tag}>"  # noqa: E731
+    cell = lambda tag, i, value, more="": f"<{tag}{more}{' class=ga-number' if i in numbers else ''}>{value}</{tag}>"  # noqa: E731
     more = len(rows) - ROWS_SHOWN
     shown = rows if more <= 0 else rows[:ROWS_SHOWN // 2] + [["…"] + [""] * (len(head) - 1)] + rows[-ROWS_SHOWN // 2:]
     body = "".join(f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in shown)
-    heads = "".join(cell("th", i, _e(name)) for i, name in enumerate(head))
+    heads = "".join(cell("th", i, _e(name), ' scope="col"') for i, name in enumerate(head))
     return f'<div class="ga-scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -217,6 +219,10 @@ def _stage(stage: str) -> str:
     return _mono(stage) + ("" if title.lower() == stage else f" ({_e(title)})")
 
 
+def _size(a: np.ndarray) -> str:
+    return _e(ngettext("{n} number, {bytes}", "{n} numbers, {bytes}", a.size).format(n=_whole(a.size), bytes=format_bytes(a.nbytes)))
+
+
 def _live(a: np.ndarray) -> str:
     return _("live view") if is_live(a) else _("snapshot")
 
@@ -232,7 +238,7 @@ class ArrayCard:
     def _repr_html_(self) -> str:
         a = self.array
         facts = _facts({_("shape"): _mono(_shape(a.shape, self.axes, _)), _("type"): _mono(a.dtype),
-                        _("size"): f"{_whole(a.size)} {_e(_('numbers'))}, {format_bytes(a.nbytes)}"})
+                        _("size"): _size(a)})
         return _card(self.name, _(self.kind), facts, _statistics([(self.name, "", a, "")]), tags=[_live(a)],
                      lead=_("It shows the memory itself: later stages change it.") if is_live(a) else "")
 
@@ -242,7 +248,7 @@ class ArrayCard:
                 f"  {Statistics.of(a).text()}")
 
 
-def card(array, name: str = "array", *, kind: str = "array", axes: tuple[str, ...] = ()) -> ArrayCard:
+def card(array, name: str = "array", *, kind: str = N_("array"), axes: tuple[str, ...] = ()) -> ArrayCard:
     """A card of any array of real numbers: shape, type, bytes, statistics, a small picture, and whether it is a live view.
 
     Args:
@@ -275,7 +281,7 @@ def parameter(p) -> str:
     facts = _facts({
         _("shape"): _mono(f"({_shape(p.shape, axis_names(p), _)})"),
         _("type"): _mono(p.data.dtype),
-        _("size"): f"{_whole(p.data.size)} {_e(_('numbers'))}, {format_bytes(p.data.nbytes)}",
+        _("size"): _size(p.data),
         _("written to by hand"): _e(_("a writable view was handed out")) if p.name in p._written else None,
         _("stage now"): stage and _stage(stage),
         _("allowed next"): stage and _next(stage, net._window() is not None),
@@ -392,7 +398,7 @@ def accumulator(acc) -> str:
 def _update_facts(u) -> str:
     norm = None if u.grad_norm is None else _n(u.grad_norm) + (f", {_e(_('clipped to {norm}').format(norm=_n(u.grad_norm_clipped)))}" if u.clipped else "")
     return _facts({
-        _("reason"): f"<strong>{_e(u.reason)}</strong>" if u.skipped else None,
+        _("reason"): f"<strong>{_e(_(u.reason))}</strong>" if u.skipped else None,
         _("not finite first in"): _mono(u.non_finite) if u.non_finite else None,
         _("loss"): f"{_n(u.loss)} ({_e(_('sum of losses / sum of weights'))})",
         _("weight"): f"{u.weight:g}",
@@ -402,7 +408,7 @@ def _update_facts(u) -> str:
         _("rejected"): _whole(u.rejected) if u.rejected else None,
         _("norm of the gradient"): norm,
         _("learning rate"): None if u.lr is None else f"{u.lr:g}",
-        _("time"): f"{1e3 * u.seconds:.3g} ms, {u.samples_per_second:,.0f} {_e(_('samples per second'))}" if u.seconds else None,
+        _("time"): f"{1e3 * u.seconds:.3g} ms, {_whole(round(u.samples_per_second))} {_e(_('samples per second'))}" if u.seconds else None,
     })
 
 
