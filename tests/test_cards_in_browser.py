@@ -1,4 +1,4 @@
-"""Cards in a real browser: in a light and a dark page, and with every style taken away. Set GRADACCUM_SCREENSHOTS to a folder to keep the pictures."""
+"""Cards in a real browser: in light and dark pages, on a phone, in Vietnamese, without any style. GRADACCUM_SCREENSHOTS=folder keeps the pictures."""
 import os
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gradaccum as ga
-from gradaccum import nn, optim, show
+from gradaccum import _language, nn, optim, show
 from gradaccum.data import digits
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>card</title><style>
@@ -96,19 +96,29 @@ def shots(tmp_path_factory):
     return Path(os.environ.get("GRADACCUM_SCREENSHOTS") or tmp_path_factory.mktemp("cards"))
 
 
-def opened(browser, theme, name):
+def opened(browser, theme, html):
     page = browser.contexts[0].pages[0] if browser.contexts else browser.new_page()
     page.set_viewport_size({"width": 800, "height": 600})
-    page.set_content(PAGE.format(card=CARDS[name][0], **THEMES[theme]))
+    page.set_content(PAGE.format(card=html, **THEMES[theme]))
     page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
     return page
+
+
+def on_a_phone(page, path):
+    """Nothing has to be scrolled sideways, and nothing but the heads of wide tables is hidden."""
+    page.set_viewport_size({"width": 360, "height": 600})
+    page.screenshot(path=path, full_page=True)
+    assert page.evaluate(OVERFLOW) == [] and page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    hidden = page.evaluate("[...document.querySelectorAll('td, img, th[scope=row]')].filter(e => (e.innerText || e.src) && !e.checkVisibility()).length")
+    wide = "[...document.querySelectorAll('.ga-wide td')].filter(e => e.innerText && e.dataset.name)"
+    assert hidden == 0 and page.evaluate(f"{wide}.every(e => getComputedStyle(e, '::before').content == JSON.stringify(e.dataset.name))")
 
 
 @pytest.mark.parametrize("name", CARDS)
 def test_cards_are_legible_and_complete_in_light_in_dark_and_without_style(browser, shots, name):
     missing = lambda text: [fact for fact in CARDS[name][1] if fact not in text]  # noqa: E731
     for theme in THEMES:
-        page = opened(browser, theme, name)
+        page = opened(browser, theme, CARDS[name][0])
         page.screenshot(path=shots / f"{name} {theme}.png", full_page=True)
         worst, where = page.evaluate(CONTRAST)
         assert worst >= 7, f"{theme}: contrast {worst:.2f} of {where!r}"       # WCAG 2.1 AAA
@@ -116,11 +126,20 @@ def test_cards_are_legible_and_complete_in_light_in_dark_and_without_style(brows
         assert missing(page.inner_text(".ga-card")) == []
         assert page.evaluate("document.querySelectorAll('script').length") == 0
         assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0 && i.alt)")
-        page.set_viewport_size({"width": 380, "height": 600})
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    on_a_phone(page, shots / f"{name} phone.png")
     page.set_viewport_size({"width": 800, "height": 600})
     page.evaluate(STRIP)
     page.screenshot(path=shots / f"{name} stripped.png", full_page=True)
     text = page.inner_text("body")
     assert missing(text) == [] and "{" not in text
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_vietnamese_cards_fit_too(browser, shots):
+    with _language.using("vi"):
+        own = cards()
+    for name, (html, _facts) in own.items():
+        page = opened(browser, "light", html)
+        page.screenshot(path=shots / f"{name} vi.png", full_page=True)
+        assert page.evaluate(CONTRAST)[0] >= 7 and page.evaluate(OVERFLOW) == [] and "allowed next" not in page.inner_text(".ga-card")
+        on_a_phone(page, shots / f"{name} vi phone.png")

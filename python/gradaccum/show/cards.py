@@ -41,7 +41,19 @@ border-color:color-mix(in srgb,currentColor 45%,transparent)}
 .ga-card .ga-bar{display:inline-block;width:13em;height:.85em;vertical-align:middle;border-radius:3px;background:color-mix(in srgb,currentColor 9%,transparent)}
 .ga-card .ga-bar span{display:block;height:100%;border-radius:3px;min-width:1px}
 .ga-card .ga-steps{letter-spacing:.12em;font-size:1.1em}
+.ga-card{container-type:inline-size}
+@container (max-width:36em){
+.ga-card .ga-bar{width:4em}
+.ga-card .ga-wide,.ga-card .ga-wide tbody,.ga-card .ga-wide tr{display:block;width:100%}
+.ga-card .ga-wide thead{display:none}
+.ga-card .ga-wide tr{padding:.4em 0;border-top:1px solid;border-color:color-mix(in srgb,currentColor 28%,transparent)}
+.ga-card .ga-wide td{display:flex;justify-content:space-between;align-items:center;gap:1em;padding:.1em 0;text-align:right;overflow-wrap:anywhere}
+.ga-card .ga-wide td::before{content:attr(data-name);opacity:.85;flex:none}
+.ga-card .ga-wide td[data-name=""]{justify-content:flex-start;gap:0;font-weight:650}
+.ga-card .ga-wide td[data-name=""]::before,.ga-card .ga-wide td:empty{display:none}
+}
 """
+WIDE = 5                                                     # columns of a table whose rows become lists in a narrow card
 STEPS_SHOWN = 40                                             # micro-batches drawn as squares
 ROWS_SHOWN = 60                                              # rows of a table before it is cut
 
@@ -166,12 +178,14 @@ def _facts(rows: dict[str, str]) -> str:
 
 def _table(head: list[str], rows: list[list[str]], numbers: tuple[int, ...] = ()) -> str:
     """``rows`` hold HTML; ``numbers`` are the columns that stand to the right."""
+    wide = len(head) >= WIDE
     cell = lambda tag, i, value, more="": f"<{tag}{more}{' class=ga-number' if i in numbers else ''}>{value}</{tag}>"  # noqa: E731
+    names = [f' data-name="{_e(name)}"' if wide else "" for name in head]
     more = len(rows) - ROWS_SHOWN
     shown = rows if more <= 0 else rows[:ROWS_SHOWN // 2] + [["…"] + [""] * (len(head) - 1)] + rows[-ROWS_SHOWN // 2:]
-    body = "".join(f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in shown)
+    body = "".join(f"<tr>{''.join(cell('td', i, value, names[i]) for i, value in enumerate(row))}</tr>" for row in shown)
     heads = "".join(cell("th", i, _e(name), ' scope="col"') for i, name in enumerate(head))
-    return f'<div class="ga-scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="ga-scroll"><table{" class=ga-wide" if wide else ""}><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _details(title: str, body: str, opened: bool = False) -> str:
@@ -179,7 +193,7 @@ def _details(title: str, body: str, opened: bool = False) -> str:
 
 
 def _mono(text) -> str:
-    return f'<span class="ga-mono">{_e(text)}</span>'
+    return f'<span class="ga-mono">{_e(text)}</span>' if text != "" else ""
 
 
 def _dot(kind: str) -> str:
