@@ -24,7 +24,7 @@ from pathlib import Path
 from models import MODELS, flops
 
 HERE = Path(__file__).parent
-LANES = [("gradaccum", "native"), ("gradaccum", "winograd"), ("torch", "user"), ("torch", "tuned"), ("torch", "compile"), ("jax", "scan"), ("jax", "loop"),
+LANES = [("gradaccum", "default"), ("gradaccum", "direct"), ("torch", "user"), ("torch", "tuned"), ("torch", "compile"), ("jax", "scan"), ("jax", "loop"),
          ("jax", "unroll"), ("numpy", "hand")]
 # glibc keeps freed memory and uses huge pages; PyTorch too. Without, fresh memory for each operation costs the peers up to ten times.
 KEEP_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1",
@@ -36,8 +36,8 @@ def wanted(lane: str, variant: str, model: str, micro_batch: int) -> bool:
     kind, steps = MODELS[model]["kind"], MODELS[model]["window"] // micro_batch
     if importlib.util.find_spec(lane) is None:
         return False
-    if variant == "winograd":
-        return kind == "cnn"
+    if variant == "direct":
+        return kind in ("cnn", "resnet")
     if lane == "numpy":
         return kind == "mlp"
     if variant == "compile":
@@ -129,7 +129,7 @@ def markdown(results: list[list[dict]], peak: float | None, head: str) -> str:
     for rows, ours in ((rows, r) for rows in results for r in rows if r["lane"].startswith("gradaccum") and "seconds" in r):
         peer = best_peer(rows)
         spread = (ours["p90"] - ours["p10"]) / ours["seconds"]
-        name = ours["model"] + ours["lane"].removeprefix("gradaccum").replace(" native", "")
+        name = ours["model"] + ours["lane"].removeprefix("gradaccum").replace(" default", "")
         cells = [name, f"{ours['micro_batch']} x {ours['steps']}", f"{1e3 * ours['seconds']:.4g}", f"{ours['samples_per_second']:,.0f}",
                  f"{100 * spread:.0f} %", f"{ours['gflops'] / peak:.2f}" if peak else ""]
         cells += [peer["lane"], f"{1e3 * peer['seconds']:.4g}", f"**{peer['seconds'] / ours['seconds']:.2f}**"] if peer else ["none", "", ""]
@@ -141,7 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default="small,mlp", help=f"of {', '.join(MODELS)}; or all")
     parser.add_argument("--micro-batches", default="", help="only these sizes")
-    parser.add_argument("--lanes", default="", help='only these, for example "gradaccum native,torch tuned"')
+    parser.add_argument("--lanes", default="", help='only these, for example "gradaccum default,torch tuned"')
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.4, help="of one turn of a lane")

@@ -175,7 +175,22 @@ def test_a_transposed_convolution_refuses_it():
         ga.plan(Wrong(16, 16, 3), input_shape=(16, 9, 9), micro_batch=1)
 
 
-def test_algorithm_has_two_names():
-    with pytest.raises(ValueError, match="Conv2d: algorithm='fft': expected one of 'direct', 'winograd'"):
+@pytest.mark.parametrize("inputs, outputs, options, taken", [
+    (16, 64, {}, "winograd"), (64, 16, dict(padding=2), "winograd"),
+    (65, 16, {}, "direct"), (16, 65, {}, "direct"),           # its error would pass 2e-6
+    (15, 16, {}, "direct"), (16, 16, dict(stride=2), "direct"), (16, 16, dict(kernel_size=(3, 1)), "direct"), (16, 16, dict(dilation=2), "direct"),
+])
+def test_auto_takes_winograd_where_it_is_exact_and_possible(inputs, outputs, options, taken):
+    x = np.random.default_rng(0).normal(size=(1, inputs, 9, 9)).astype("float32")
+    nets = [ga.plan(nn.Conv2d(inputs, outputs, **{"kernel_size": 3} | options, algorithm=a), input_shape=x.shape[1:], micro_batch=1) for a in ("auto", taken)]
+    assert np.array_equal(nets[0].predict(x), nets[1].predict(x))
+    assert nets[0].memory.bytes() == nets[1].memory.bytes()
+    if taken == "winograd":
+        direct = ga.plan(nn.Conv2d(inputs, outputs, 3, **options, algorithm="direct"), input_shape=x.shape[1:], micro_batch=1)
+        assert not np.array_equal(nets[0].predict(x), direct.predict(x))
+
+
+def test_algorithm_has_three_names():
+    with pytest.raises(ValueError, match="Conv2d: algorithm='fft': expected one of 'direct', 'winograd', 'auto'"):
         nn.Conv2d(2, 4, 3, algorithm="fft")
     assert "algorithm='winograd'" in repr(nn.Conv2d(2, 4, 3, algorithm="winograd")) and "algorithm" not in repr(nn.Conv2d(2, 4, 3))

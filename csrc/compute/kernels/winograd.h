@@ -21,6 +21,9 @@
 #define winograd_input_gradient GA_NAME(ga_winograd_input_gradient)
 #define winograd_weight_gradient GA_NAME(ga_winograd_weight_gradient)
 
+/* Where output and input's gradient keep within 2e-6 (largest error over the rms, float32, measured: at most 1.98e-6 with 64 channels, 2.3e-6 with
+ * 96; the direct sum: 1.3e-6 with 16, 6.0e-6 with 64). The weights' gradient errs less than the direct sum's everywhere. */
+static inline int winograd_is_exact(const convolution *q) { return larger(q->c, q->o) <= 64; }
 /* Where it is faster than the direct sum. A rule of the shape alone: the bits of a layer do not depend on the micro-batch. */
 static inline int winograd_pays(const convolution *q) { return q->c >= 16 && q->o >= 16; }
 static inline int winograd_pays_for_weights(const convolution *q) { return (q->oh + 1) / 2 * ((q->ow + 1) / 2) >= 32; }

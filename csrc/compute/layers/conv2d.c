@@ -10,8 +10,9 @@
 #include "../kernels/winograd.h"
 
 enum { OUT_CHANNELS, KH, KW, SH, SW, PH, PW, DH, DW, GROUPS, BIAS, EXTRA_H, EXTRA_W, WINOGRAD };
+enum { DIRECT, ASKED, WHERE_IT_SUITS };
 /* padding_h, padding_w: on the first side. extra_h, extra_w: padding on the last side beyond it ("same" of an even kernel), or
- * the output padding of a transposed convolution. winograd: of a 3 x 3 conv2d, by kernels/winograd.h. */
+ * the output padding of a transposed convolution. winograd: 1 for kernels/winograd.h, which is for 3 x 3; 2 for it where it suits. */
 static const ga_option_default options[] = {
     {"out_channels", REQUIRED}, {"kernel_h", REQUIRED}, {"kernel_w", REQUIRED}, {"stride_h", 1}, {"stride_w", 1}, {"padding_h", 0},
     {"padding_w", 0}, {"dilation_h", 1}, {"dilation_w", 1}, {"groups", 1}, {"bias", 1}, {"extra_h", 0}, {"extra_w", 0},
@@ -76,23 +77,35 @@ static const real *bias_of(const ga_node *node) { return node->n_params > 1 ? we
 /* ---- conv2d ---- */
 
 static convolution plain(const ga_node *node) { return shape_of(node, &node->in[0], &node->shape); }
+/* What Winograd's filtering is for. */
+static const struct { const char *name; int option, least, most; } limits[] = {
+    {"kernel_size", KH, 3, 3}, {"stride", SH, 1, 1}, {"dilation", DH, 1, 1}, {"padding", PH, 0, 2}};
+enum { LIMITS = sizeof limits / sizeof *limits };
+
+static int beyond(const ga_node *node, int limit)
+{
+    int64_t h = option(node, limits[limit].option), w = option(node, limits[limit].option + 1);
+    return smaller(h, w) < limits[limit].least || larger(h, w) > limits[limit].most;
+}
+
 static int by_winograd(const ga_node *node, const convolution *q)
 {
-    return option(node, WINOGRAD) && node->engine == GA_NATIVE && winograd_pays(q);
+    if (option(node, WINOGRAD) == DIRECT || node->engine != GA_NATIVE || !winograd_pays(q))
+        return 0;
+    for (int i = 0; i < LIMITS; i++)
+        if (beyond(node, i))
+            return 0;
+    return option(node, GROUPS) == 1 && (option(node, WINOGRAD) == ASKED || winograd_is_exact(q));
 }
 
 /* Options of algorithm="winograd", whatever the engine. */
 static ga_status check_winograd(const ga_node *node)
 {
-    static const struct { const char *name; int option, least, most; } limits[] = {
-        {"kernel_size", KH, 3, 3}, {"stride", SH, 1, 1}, {"dilation", DH, 1, 1}, {"padding", PH, 0, 2}};
     static const char fix[] = "it is for kernel_size=3, stride=1, dilation=1, groups=1 and padding 0 to 2; change that, or use algorithm=\"direct\"";
-    for (int i = 0; i < (int)(sizeof limits / sizeof *limits); i++) {
-        int64_t h = option(node, limits[i].option), w = option(node, limits[i].option + 1);
-        if (smaller(h, w) < limits[i].least || larger(h, w) > limits[i].most)
-            return ga_fail(GA_EVALUE, "%s (conv2d): algorithm=\"winograd\" with %s=(%lld, %lld): %s", node->name, limits[i].name, (long long)h,
-                           (long long)w, fix);
-    }
+    for (int i = 0; i < LIMITS; i++)
+        if (beyond(node, i))
+            return ga_fail(GA_EVALUE, "%s (conv2d): algorithm=\"winograd\" with %s=(%lld, %lld): %s", node->name, limits[i].name,
+                           (long long)option(node, limits[i].option), (long long)option(node, limits[i].option + 1), fix);
     if (option(node, GROUPS) != 1)
         return ga_fail(GA_EVALUE, "%s (conv2d): algorithm=\"winograd\" with groups=%lld: %s", node->name, (long long)option(node, GROUPS), fix);
     return GA_OK;
@@ -116,9 +129,8 @@ static ga_status conv2d_plan(ga_node *node)
     node->shape = (ga_shape){.rank = 3, .dim = {option(node, OUT_CHANNELS), size[0], size[1]}};
     convolution q = plain(node);
     status = finish_plan(node, &q, (int64_t[]){q.o, q.c / q.groups, q.kh, q.kw}, q.o);
-    if (status || !option(node, WINOGRAD))
-        return status;
-    status = check_winograd(node);
+    if (!status && option(node, WINOGRAD) == ASKED)
+        status = check_winograd(node);
     if (status || !by_winograd(node, &q))
         return status;
     node->work_per_thread = winograd_pays_for_weights(&q) ? winograd_bytes(&q) : larger(node->work_per_thread, winograd_bytes(&q));

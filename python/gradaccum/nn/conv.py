@@ -7,6 +7,7 @@ from .._checks import choice, whole
 from .module import Layer, Symbol
 from .parameter import Parameter, fan_in_uniform
 
+_ALGORITHMS = ("direct", "winograd", "auto")     # the core's numbers
 
 def pair(name: str, value, least: int = 1) -> tuple[int, int]:
     """One number for both axes, or (height, width)."""
@@ -54,10 +55,11 @@ class Conv2d(_Conv):
     Args:
         in_channels, out_channels, kernel_size, stride, dilation, groups, bias: as torch.nn.Conv2d; sizes are numbers or (height, width).
         padding: zeros on each side, or "same" (output as large as the input, stride 1) or "valid" (none).
-        algorithm: "direct", or "winograd" (Lavin, Gray 2015, arXiv:1509.09308) for kernel_size 3, stride 1, dilation 1, groups 1 and padding 0 to 2:
-            2.25 times fewer multiplications, the same bits for every split, its own rounding. Where it would be slower the direct sum stays: in
-            layers with fewer than 16 input or output channels, for the weight's gradient below 32 tiles of 2 x 2 outputs, and with
-            ``engine="openblas"``.
+        algorithm: "direct", the sum as it is written; "winograd" (Lavin, Gray 2015, arXiv:1509.09308) for kernel_size 3, stride 1, dilation 1,
+            groups 1 and padding 0 to 2: 2.25 times fewer multiplications; or "auto": Winograd where that is possible and its error is the
+            smaller one and below 2e-6 of the result (up to 64 channels), else direct. All give the same bits for every split; between them
+            rounding differs. Where Winograd would be slower the direct sum stays in any case: in layers with fewer than 16 input or output
+            channels, for the weight's gradient below 32 tiles of 2 x 2 outputs, and with ``engine="openblas"``.
 
     Parameters: ``weight`` (out_channels, in_channels / groups, kh, kw), ``bias`` (out_channels,), uniform in ±1/sqrt(fan in).
     """
@@ -65,9 +67,9 @@ class Conv2d(_Conv):
     kind = "conv2d"
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size, stride=1, padding=0, dilation=1, groups: int = 1, bias: bool = True,
-                 padding_mode: str = "zeros", algorithm: str = "direct"):
+                 padding_mode: str = "zeros", algorithm: str = "auto"):
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, False)
-        choice("Conv2d: algorithm", algorithm, ("direct", "winograd"))
+        choice("Conv2d: algorithm", algorithm, _ALGORITHMS)
         self.algorithm = algorithm
         if padding_mode != "zeros":
             raise ValueError(f'Conv2d: padding_mode={padding_mode!r}, only "zeros" is supported')
@@ -83,10 +85,10 @@ class Conv2d(_Conv):
             self._first = (0, 0) if padding == "valid" else pair("Conv2d: padding", padding, 0)
 
     def options(self):
-        return super().options() | {"winograd": self.algorithm == "winograd"}
+        return super().options() | {"winograd": _ALGORITHMS.index(self.algorithm)}
 
     def extra_repr(self):
-        return super().extra_repr() + ("" if self.algorithm == "direct" else f", algorithm={self.algorithm!r}")
+        return super().extra_repr() + ("" if self.algorithm == "auto" else f", algorithm={self.algorithm!r}")
 
 
 class ConvTranspose2d(_Conv):
